@@ -29,6 +29,7 @@ from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.core.config import Execution
 from pfl.engine import checkpoint, evaluation, seed_run
 from pipeline.spec.search_space import Search
+from pipeline.sweep.budget import Outcome
 from pipeline.sweep.search import Study
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +127,7 @@ def one_trial(workload: Workload) -> dict[str, float]:
 def _search(workload: Workload) -> None:
     study = Study(workload.config, Search(trials=SEARCHED))
     for trial in study.ask(SEARCHED):
-        study.tell(trial, workload.rounds, 50.0, ended=True)
+        study.tell(trial, workload.rounds, Outcome(50.0, None), ended=True)
 
 
 def short_trial(cores: int) -> float:

@@ -111,8 +111,8 @@ class Replay:
         config = with_params(self._pinned, params_of(self._workload, self._method, self.chosen[trial]))
         return KNOWN[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
-    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
-        self.study.tell(trial, until, value, ended)
+    def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
+        self.study.tell(trial, until, outcome, ended)
 
     def run(self, step: SearchStep) -> Outcome:
         """The outcome of a step, with `progress` brought up to date."""
@@ -153,7 +153,7 @@ def whole_runs(workload: str, method: str, sampler: int) -> Progress:
     replay, rounds = Replay(workload, method, sampler), WORKLOADS[workload].pinned(method).rounds
     while not replay.is_over:
         (trial,) = replay.ask(1)
-        replay.tell(trial, rounds, replay.run(SearchStep(trial, 0, 0, rounds)).value, ended=True)
+        replay.tell(trial, rounds, replay.run(SearchStep(trial, 0, 0, rounds)), ended=True)
     return replay.progress
 
 

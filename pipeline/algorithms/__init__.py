@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pfl.core.registry import Registry, only_class
 
@@ -24,7 +24,12 @@ class Algorithm:
     Args:
         space: the searched parameters and their distributions.
         seed: of the sampler; the same seed and the same results must give the same proposals.
+
+    Attributes:
+        multi_objective: whether the sampler accepts several objectives.
     """
+
+    multi_objective: ClassVar[bool] = True
 
     space: Mapping[str, BaseDistribution]
     seed: int

@@ -15,6 +15,8 @@ class CMAES(Algorithm):
     trials have, are drawn at random.
     """
 
+    multi_objective = False
+
     def sampler(self) -> BaseSampler:
         from optuna.samplers import CmaEsSampler
 

@@ -16,6 +16,8 @@ from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.registry import Registry
 from pfl.run.trials import Record
 
+Goal = Literal["maximize", "minimize"]
+
 
 @dataclass(frozen=True)
 class Column:
@@ -25,11 +27,13 @@ class Column:
         heading: the heading, with the unit.
         of: maps a record to its quantity, or to None if the record has none.
         explanation: a sentence below the table; empty if the heading suffices.
+        goal: makes the quantity an objective of searches; None for one that depends on clock or machine.
     """
 
     heading: str
     of: Callable[[Record], float | None]
     explanation: str = ""
+    goal: Goal | None = None
 
 
 @dataclass(frozen=True)

@@ -16,4 +16,5 @@ decile = Column(
     worst,
     "The worst decile is the mean accuracy of the tenth of the clients with the lowest accuracies in the "
     "last round, at the method's own moment.",
+    "maximize",
 )

@@ -12,5 +12,8 @@ def spread(record: Record) -> float | None:
 
 
 deviation = Column(
-    "SD over clients", spread, "SD over clients is the standard deviation of the same accuracies, in points."
+    "SD over clients",
+    spread,
+    "SD over clients is the standard deviation of the same accuracies, in points.",
+    "minimize",
 )

@@ -12,5 +12,8 @@ def sent_and_received(record: Record) -> float:
 
 
 megabytes = Column(
-    "MB in total", sent_and_received, "MB (10^6 bytes) count what all clients send and receive."
+    "MB in total",
+    sent_and_received,
+    "MB (10^6 bytes) count what all clients send and receive.",
+    "minimize",
 )

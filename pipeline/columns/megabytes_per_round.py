@@ -12,4 +12,4 @@ def per_round(record: Record) -> float:
     return sent_and_received(record) / (record.metrics.stopped_at or int(record.config["rounds"]))
 
 
-megabytes_per_round = Column("MB per round", per_round)
+megabytes_per_round = Column("MB per round", per_round, goal="minimize")

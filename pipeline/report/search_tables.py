@@ -13,6 +13,8 @@ import numpy as np
 
 from pfl.core.hyper import Hyperparameter
 from pfl.core.text import csv_text, gain
+from pfl.methods import METHODS
+from pipeline.columns import COLUMNS
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
@@ -21,8 +23,14 @@ from pipeline.store.results import CellResult, SearchStep
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
 
-ADAPTATION = {"adapt_epochs", "finetune_epochs"}
-"""Hyperparameters that say how long a model trains between the last round and its evaluation."""
+ADAPTATION = {
+    "fedbabu": "finetune_epochs",
+    "fedrep": "final_head_epochs",
+    "fedupdate": "steps",
+    "perfedavg": "adapt_epochs",
+    "spfl": "finetune_steps",
+}
+"""By method, the hyperparameter that says how long a model trains before the evaluation "adapted"."""
 
 ENOUGH = 10
 """Least number of trials at the first rung for the importance of parameters to be computed."""
@@ -81,16 +89,23 @@ def searches(summary: Summary) -> list[Searched]:
 
 
 def rows(summary: Summary) -> str:
-    """Every step of every search, as CSV, with the samples since the first round of its trial."""
+    """Every step of every search, as CSV, with the samples since the first round of its trial.
+
+    Objectives beside the accuracy are the last columns.
+    """
     columns = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
+    searches = [row.search or summary.table.search for row in summary.table.searched_rows]
+    others = list(dict.fromkeys(name for search in searches if search for name in search.objectives[1:]))
     rows = []
     for cell in summary.results.cells:
-        for step in cell.search:
+        records = [record for trial in cell.searched for record in trial.records]
+        for step, record in zip(cell.search, records, strict=True):
             value = None if step.value is None else round(step.value, 4)
             parameters = json.dumps(step.params, sort_keys=True)
             place = (cell.cell, step.trial, step.seed, step.until)
-            rows.append([*place, value, step.samples, parameters, step.error])
-    return csv_text(columns, rows)
+            quantities = [None if record.failure else COLUMNS[name].of(record) for name in others]
+            rows.append([*place, value, step.samples, parameters, step.error, *quantities])
+    return csv_text((*columns, *others), rows)
 
 
 def last_steps(steps: Sequence[SearchStep]) -> list[SearchStep]:
@@ -129,10 +144,13 @@ def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
         if end:
             notes.append(f"widen {name}: the best trial ({value:.3g}) is at its {end} end")
     shares = importance(steps, space, cell.config.method)
-    notes += [
-        f"{name} is searched: part of a gain may come from longer training right before the evaluation"
-        for name in sorted(ADAPTATION & space.keys())
-    ]
+    moment = cell.evaluation.moment_of(METHODS[cell.config.method].headline)
+    adaptation = ADAPTATION.get(cell.config.method)
+    if adaptation in space and moment == "adapted":
+        notes.append(
+            f"{adaptation} is searched: "
+            "part of a gain may come from longer training right before the evaluation"
+        )
     if shares:
         notes.insert(0, "importance: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
     return notes

@@ -22,6 +22,7 @@ from pipeline.report import (
     leads,
     moments,
     plots,
+    search_fronts,
     search_plots,
     search_tables,
     tuning,
@@ -58,6 +59,9 @@ CAPTIONS = {
     "larger the later; the shape is the setting, the lines are the ends of the range.",
     "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
     "it reached; the lighter the better.",
+    "front": "Trials that ran to the last round, on validation data with one seed, and the Pareto front: no "
+    "other trial is at least as good in all objectives and better in one. No test has been applied to these "
+    "differences; the selected configuration is chosen by accuracy alone.",
 }
 
 
@@ -76,7 +80,8 @@ def write_report(table: str, root: Path) -> Path:
     check_metrics(results, root)
     whole = summarise(results, root)
     summary = whole.without(whole.empty)
-    drawn = plots.draw(summary) | search_plots.draw(summary)
+    fronts, front_plots = search_fronts.fronts(summary), search_fronts.draw(summary)
+    drawn = plots.draw(summary) | search_plots.draw(summary) | front_plots
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
     leading, ranks_over = leads.leads(summary), leads.mean_ranks(summary)
@@ -109,13 +114,15 @@ def write_report(table: str, root: Path) -> Path:
         "claims": tested,
         "claim_rule": agreement.CLAIM_RULE,
         "findings": findings_of(table, root),
-        "captions": CAPTIONS,
+        "captions": CAPTIONS | dict.fromkeys(front_plots, CAPTIONS["front"]),
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
         "columns": list(columns_of(summary.rows).values()),
         "quantities": quantities(summary),
         "searched": search_tables.searches(summary),
+        "fronts": [(search_fronts.headings(names), points) for names, points in fronts.items()],
+        "front_plots": list(front_plots),
         "tuned": (ranks := tuning.tuned(summary)),
         "tuned_claims": any(claim.tuned for claim in tested),
         "worth": tuning.overall(ranks),

@@ -15,6 +15,7 @@ from pfl.core.hyper import Hyperparameter
 from pfl.methods import METHODS
 from pfl.run.validation import validated
 from pipeline.algorithms import ALGORITHMS
+from pipeline.spec.objectives import ACCURACY, check_objectives
 from pipeline.spec.yaml import Strict
 
 if TYPE_CHECKING:
@@ -74,11 +75,17 @@ class Search(Strict):
     validation: float = Field(default=0.2, gt=0, lt=1)
     """Share of each client's training samples that the search evaluates on."""
     algorithm: str = "tpe"
-    """The algorithm that proposes configurations: `tpe`, `random`, `qmc`, `gp`, `cmaes`, `grid` or that of a
-    plugin.
+    """The algorithm that proposes configurations: `tpe`, `gp`, `nsga2`, `cmaes`, `qmc`, `random`, `grid` or
+    that of a plugin.
+    """
+    objectives: list[str] = [ACCURACY]
+    """What is optimised: `accuracy`, and after it any of `megabytes`, `megabytes_per_round`, `decile`
+    (accuracy of the worst tenth of the clients), `deviation` (over the clients) and columns of plugins; see
+    [Several objectives](search.md#several-objectives).
     """
     halving: bool = True
-    """Stop the worse trials after a ninth and a third of the rounds; otherwise all trials run to the end."""
+    """Stop the worse trials after a ninth and a third of the rounds; otherwise all trials run to the end, as
+    they always do with several objectives."""
     seed: int = Field(default=0, ge=0)
     """Seed of the search algorithm."""
 
@@ -87,6 +94,23 @@ class Search(Strict):
     def _known(cls, algorithm: str) -> str:
         ALGORITHMS[algorithm]
         return algorithm
+
+    @field_validator("objectives")
+    @classmethod
+    def _are_objectives(cls, objectives: list[str]) -> list[str]:
+        check_objectives(objectives)
+        return objectives
+
+    @property
+    def has_several_objectives(self) -> bool:
+        return len(self.objectives) > 1
+
+    @model_validator(mode="after")
+    def _algorithm_suits_objectives(self) -> Search:
+        if self.has_several_objectives and not ALGORITHMS[self.algorithm].multi_objective:
+            accepted = "an algorithm for several objectives, for example tpe or nsga2"
+            raise InvalidInput("algorithm", self.algorithm, accepted)
+        return self
 
     @model_validator(mode="after")
     def _one_limit(self) -> Search:

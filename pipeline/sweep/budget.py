@@ -32,10 +32,12 @@ class Outcome(NamedTuple):
     Attributes:
         value: accuracy in percent; None if the trial failed.
         samples: number of samples trained on since the trial's first round; None if it failed.
+        others: values of the objectives beside the accuracy.
     """
 
     value: float | None
     samples: int | None
+    others: tuple[float, ...] = ()
 
 
 Steps = list[SearchStep]
@@ -75,7 +77,8 @@ class SearchPlan:
         Raises:
             InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
         """
-        rung_rounds = rungs(rounds, every, warm_up) if search.halving else (rounds,)
+        halving = search.halving and not search.has_several_objectives
+        rung_rounds = rungs(rounds, every, warm_up) if halving else (rounds,)
         if search.trials is not None:
             return cls(rung_rounds, search_seeds(seeds), trials=search.trials)
         assert search.budget is not None

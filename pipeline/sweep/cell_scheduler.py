@@ -12,6 +12,7 @@ from pfl.methods import METHODS
 from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
+from pipeline.spec.objectives import others
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
@@ -238,10 +239,9 @@ class CellScheduler:
     def _behaviour(self, config: Config) -> str:
         return name_of(config, tuple(self._images["shape"]), self._images["classes"]).name
 
-    def _objective(self, record: Record) -> float | None:
-        if record.failed:
-            return None
-        return WORST if record.failure else reported(record, self.cell.evaluation)
-
     def _outcome(self, record: Record) -> Outcome:
-        return Outcome(self._objective(record), None if record.failed else record.measured.samples)
+        assert self.cell.search
+        if record.failed:
+            return Outcome(None, None)
+        value = WORST if record.failure else reported(record, self.cell.evaluation)
+        return Outcome(value, record.measured.samples, others(self.cell.search.objectives, record))

@@ -9,6 +9,7 @@ from typing import Any
 from pfl.core.digests import Code
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
+from pipeline.columns import COLUMNS
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.fingerprints import named_behaviours
 from pipeline.spec.search_space import searched
@@ -28,7 +29,9 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     wanted = cells(name, table)
     ranges = {cell.id: _ranges(cell) for cell in wanted if cell.search}
     parts = {METHODS.module(cell.config.method) for cell in wanted}
-    parts |= {ALGORITHMS.module(cell.search.algorithm) for cell in wanted if cell.search}
+    searches = [cell.search for cell in wanted if cell.search]
+    parts |= {ALGORITHMS.module(search.algorithm) for search in searches}
+    parts |= {COLUMNS.module(name) for search in searches for name in search.objectives[1:]}
     modules = sorted(parts)
     return {
         "behaviours": named_behaviours(name, table),

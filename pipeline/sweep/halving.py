@@ -12,7 +12,7 @@ from itertools import cycle
 from typing import Protocol
 
 from pipeline.spec.search_space import PINNED_TRIAL
-from pipeline.sweep.budget import REDUCTION, Account, Outcomes, SearchStep, Steps
+from pipeline.sweep.budget import REDUCTION, Account, Outcome, Outcomes, SearchStep, Steps
 
 
 class Proposals(Protocol):
@@ -24,8 +24,8 @@ class Proposals(Protocol):
     def warm_up(self, trial: int) -> int:
         """The first rounds of a trial, whose accuracy is not informative."""
 
-    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
-        """The accuracy of a trial after a round, and whether it stops there."""
+    def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
+        """The outcome of a trial after a round, and whether it stops there."""
 
 
 def cost(width: int, rungs: Sequence[int]) -> int:
@@ -98,10 +98,11 @@ def bracket(
         steps = [SearchStep(trial, account.plan.seeds[0], reached[trial], until) for trial in compared]
         outcomes = yield steps
         account.charge(steps, outcomes)
-        values = {trial: one.value for trial, one in zip(compared, outcomes, strict=True)}
+        ends = dict(zip(compared, outcomes, strict=True))
+        values = {trial: outcome.value for trial, outcome in ends.items()}
         going_on = _going_on(values, until, following, account) if following else set()
         for trial, value in values.items():
-            proposals.tell(trial, until, value, ended=trial not in going_on)
+            proposals.tell(trial, until, ends[trial], ended=trial not in going_on)
             if trial in going_on:
                 reached[trial] = until
             else:

@@ -16,6 +16,7 @@ from pfl.core.config import Config
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
+from pipeline.spec.objectives import goals
 from pipeline.spec.search_space import (
     PINNED_TRIAL,
     Search,
@@ -101,7 +102,7 @@ class Counted:
     def warm_up(self, trial: int) -> int:
         return 0
 
-    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
+    def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
         pass
 
 
@@ -156,7 +157,7 @@ class Study:
         self._best = (0, -math.inf, PINNED_TRIAL)  # round, accuracy, trial
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
-            direction="maximize", sampler=self.algorithm.sampler(), storage=self._storage
+            directions=goals(search.objectives), sampler=self.algorithm.sampler(), storage=self._storage
         )
         self._trials: list[optuna.Trial | None] = []
 
@@ -176,10 +177,11 @@ class Study:
         config = self.config(trial)
         return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
-    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
-        """Report the accuracy after a round. A trial that stops before the last one counts as pruned."""
+    def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
+        """Report the outcome after a round. A trial that stops before the last one counts as pruned."""
         from optuna.trial import TrialState
 
+        value = outcome.value
         if value is not None:
             self._best = max(self._best, (until, value, trial), key=lambda one: one[:2])
         open_trial = self._trials[trial]
@@ -188,9 +190,10 @@ class Study:
         if value is None:
             self._study.tell(open_trial, state=TrialState.FAIL)
             return
-        open_trial.report(value, step=until)
+        if len(self._study.directions) == 1:  # Optuna has no intermediate values of several objectives
+            open_trial.report(value, step=until)
         if ended and until == self._pinned.rounds:
-            self._study.tell(open_trial, value)
+            self._study.tell(open_trial, [value, *outcome.others])
         elif ended:
             self._study.tell(open_trial, state=TrialState.PRUNED)
 

@@ -102,6 +102,10 @@ def test_a_search_that_moves_the_moment_of_evaluation_says_so():
     results["config"]["methods"][0] |= {"method": "perfedavg"}
     by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
     assert any("adapt_epochs is searched: part of a gain" in note for note in by_label["Local"])
+    results["config"]["evaluation"] |= {"moment": "post_aggregation"}
+    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
+    assert not any("adapt_epochs" in note for note in by_label["Local"])
+    results["config"]["evaluation"] |= {"moment": "headline"}
     results["config"]["search"] |= {"space": {"adapt_epochs": "pinned"}}
     by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
     assert not any("adapt_epochs" in note for note in by_label["Local"])

@@ -15,7 +15,7 @@ from pfl.core.config import Config
 from pfl.run.validation import validated
 from pipeline.algorithms import ALGORITHMS, Algorithm
 from pipeline.spec.search_space import Search
-from pipeline.sweep.budget import SearchPlan
+from pipeline.sweep.budget import Outcome, SearchPlan
 from pipeline.sweep.search import Study, plan_of
 from tests.pipeline.sweep.test_search import asked, pinned, selection
 
@@ -67,6 +67,35 @@ def test_without_halving_all_trials_run_to_the_end():
     assert plan.rungs == (20,)
     steps, _ = selection(Study(pinned(), search), plan, lambda trial, _: float(trial))
     assert [step.until for step in steps] == [20] * len(steps)
+
+
+@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"cmaes"}))
+def test_with_several_objectives_the_same_search_tries_the_same(algorithm):
+    search = SEARCH.model_copy(update={"algorithm": algorithm, "objectives": ["accuracy", "megabytes"]})
+
+    def tried() -> list[dict]:
+        study = Study(pinned(), search)
+        for _ in range(15):
+            for trial in study.ask(1):
+                lr = study.asked[trial]["lr"]
+                worst = Outcome(0.0, 1, (math.inf,))
+                outcome = worst if lr > 0.2 else Outcome(90 + 10 * math.log10(lr), 1, (100 * lr,))
+                study.tell(trial, 20, outcome, ended=True)
+        return study.asked
+
+    assert tried() == tried()
+    assert plan_of(pinned(), search, [0, 1]).rungs == (20,)
+
+
+def test_an_algorithm_for_one_objective_is_refused_for_several():
+    with pytest.raises(ValidationError, match="algorithm: cmaes is not accepted; expected an algorithm for"):
+        Search(trials=4, algorithm="cmaes", objectives=["accuracy", "decile"])
+
+
+@pytest.mark.parametrize("objectives", [[], ["megabytes"], ["accuracy", "accuracy"], ["accuracy", "seconds"]])
+def test_objectives_are_accuracy_and_then_quantities_that_do_not_depend_on_the_machine(objectives):
+    with pytest.raises(ValidationError, match=r"is not accepted; expected (accuracy first|one of decile)"):
+        Search(trials=4, objectives=objectives)
 
 
 def test_an_unknown_algorithm_is_one_line_with_the_known_ones():

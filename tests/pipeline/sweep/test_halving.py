@@ -21,7 +21,7 @@ class Numbers:
         self.asked += count
         return list(range(self.asked - count, self.asked))
 
-    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
+    def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
         if ended:
             self.ended[trial] = until
 

@@ -209,6 +209,18 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
     assert scheduler_of(Ledger(SOURCES)).finished
 
 
+def test_a_search_with_several_objectives_reports_all_of_them_to_the_sampler(ledger, edit):
+    edit("search: {trials: 4}", "search: {trials: 4, objectives: [accuracy, decile]}")
+    scheduler = scheduler_of(ledger)
+    finish(scheduler)
+    study = scheduler.cells[0].study._study
+    assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MAXIMIZE"]
+    values = [trial.values for trial in study.trials]
+    rows = [row for cell in scheduler.cells[:1] for row in cell.result(scheduler.outcomes).searched]
+    decile = [row.records[0].metrics.worst_decile for row in rows if row.records[0].seed == 1000]
+    assert [own[1] for own in values] == decile
+
+
 def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
     scheduler = scheduler_of(ledger)
     trial = scheduler.next()

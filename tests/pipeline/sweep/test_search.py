@@ -28,7 +28,7 @@ def asked(study: Study, trials: int = 9, objective=lambda params: params["lr"]) 
     """The parameters of so many trials, in rounds of three, each trained to the end."""
     for _ in range(trials // 3):
         for trial in study.ask(3):
-            study.tell(trial, 20, objective(study.asked[trial]), ended=True)
+            study.tell(trial, 20, Outcome(objective(study.asked[trial]), None), ended=True)
     return study.asked
 
 
@@ -78,7 +78,8 @@ def test_a_trial_that_stopped_early_counts_less_than_one_that_went_on():
         for _ in range(6):
             for trial in study.ask(3):
                 early = study.asked[trial]["lr"] > stopped
-                study.tell(trial, 5 if early else 20, 90.0 if early else 50.0, ended=True)
+                outcome = Outcome(90.0 if early else 50.0, None)
+                study.tell(trial, 5 if early else 20, outcome, ended=True)
         return study.asked[10:]
 
     assert max(params["lr"] for params in told(0.02)) < 0.1
@@ -100,7 +101,7 @@ def test_a_pinned_value_that_a_logarithmic_scale_cannot_hold_is_tried_first_all_
     assert study.asked[0]["mu"] == 0
     assert all(params["mu"] > 0 for params in study.asked[1:])
     for trial in range(3):
-        study.tell(trial, 20, 50.0, ended=True)
+        study.tell(trial, 20, Outcome(50.0, None), ended=True)
 
 
 def test_a_condition_on_what_is_searched_too_is_looked_at_in_every_trial():

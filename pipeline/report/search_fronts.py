@@ -1,0 +1,136 @@
+"""The Pareto fronts of searches with several objectives, as a plot per objective and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.columns import COLUMNS
+from pipeline.report.plots import STYLE, Look, legend, panels
+from pipeline.report.summary import Entry, Summary
+from pipeline.spec.objectives import goals, others
+from pipeline.spec.search_space import Search
+from pipeline.store.results import CellResult
+from pipeline.store.scores import reported
+from pipeline.svg import svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A trial of a search that ran to the last round.
+
+    Attributes:
+        trial: 0 is the pinned configuration.
+        values: by objective, on validation data.
+        key: of the record behind the values.
+        is_on_front: whether no other trial of the cell dominates it.
+    """
+
+    label: str
+    setting: str
+    trial: int
+    params: Mapping[str, Any]
+    values: Mapping[str, float]
+    key: str
+    is_on_front: bool
+
+    @property
+    def shown(self) -> list[str]:
+        """The values as a table shows them."""
+        return [f"{value:,.2f}" for value in self.values.values()]
+
+
+def fronts(summary: Summary) -> dict[tuple[str, ...], list[FrontPoint]]:
+    """By objectives, the non-dominated trials of every cell with these, from the highest accuracy down."""
+    searches: dict[tuple[str, ...], list[FrontPoint]] = {}
+    for line in summary.selected:
+        for setting in line.entries:
+            points = _points(summary, setting, line.row)
+            for point in sorted(points, key=lambda point: -point.values["accuracy"]):
+                if point.is_on_front:
+                    searches.setdefault(tuple(point.values), []).append(point)
+    return searches
+
+
+def headings(objectives: Sequence[str]) -> list[str]:
+    """The headings of the objectives' columns."""
+    return ["Accuracy (%)", *(COLUMNS[name].heading for name in objectives[1:])]
+
+
+def draw(summary: Summary) -> dict[str, str]:
+    """A plot for each objective beside the accuracy, SVG text by name; none without several objectives."""
+    from matplotlib import rc_context
+
+    names = dict.fromkeys(name for objectives in fronts(summary) for name in objectives[1:])
+    with rc_context(STYLE):
+        return {f"front-{name}": svg_text(_front(summary, name)) for name in names}
+
+
+def _front(summary: Summary, name: str) -> Figure:
+    """Accuracy against another objective: a marker per trial, and a line through the front."""
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        points = [p for p in _points(summary, entry.setting, entry.row) if name in p.values]
+        front = sorted((p.values[name], p.values["accuracy"]) for p in points if p.is_on_front)
+        if points:
+            every = [(point.values[name], point.values["accuracy"]) for point in points]
+            axes.plot(*zip(*every, strict=True), look.marker, color=look.colour, alpha=0.35, markersize=4)
+            axes.plot(*zip(*front, strict=True), look.marker, ls=look.dash, color=look.colour, markersize=6)
+
+    figure = panels(summary, panel, COLUMNS[name].heading, "Validation accuracy (%)")
+    legend(figure, summary)
+    return figure
+
+
+def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
+    """The trials of a cell that ran to the last round with the first seed; none with one objective."""
+    search = next(method.search for method in summary.table.methods if method.id == row)
+    search = search or summary.table.search
+    cell = next((one for one in summary.results.cells if (one.setting, one.row) == (setting, row)), None)
+    if not cell or not search or not search.has_several_objectives:
+        return []
+    values = _values(cell, search)
+    worse = [1 if goal == "minimize" else -1 for goal in goals(search.objectives)]
+    losses = [[sign * value for sign, value in zip(worse, of, strict=True)] for *_, of in values]
+    return [
+        FrontPoint(
+            label=summary.labels[row],
+            setting=summary.columns[setting],
+            trial=trial,
+            params=params,
+            values=dict(zip(search.objectives, of, strict=True)),
+            key=key,
+            is_on_front=not any(dominates(other, loss) for other in losses),
+        )
+        for (trial, params, key, of), loss in zip(values, losses, strict=True)
+    ]
+
+
+def _values(cell: CellResult, search: Search) -> list[tuple[int, Mapping[str, Any], str, tuple[float, ...]]]:
+    """Trial, parameters, key and values of each run with the first seed that has a result."""
+    return [
+        (
+            trial.number or 0,
+            trial.params,
+            record.key,
+            (reported(record, cell.evaluation), *others(search.objectives, record)),
+        )
+        for trial in cell.searched
+        for record in trial.rows
+        if record.seed == cell.search[0].seed and record.until is None
+    ]
+
+
+def dominates(losses: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether ``losses`` are nowhere higher than those of the ``other``, and somewhere lower.
+
+    >>> dominates([1, 2], [1, 3]), dominates([1, 2], [1, 2]), dominates([0, 4], [1, 3])
+    (True, False, False)
+    """
+    pairs = list(zip(losses, other, strict=True))
+    return all(own <= of for own, of in pairs) and any(own < of for own, of in pairs)
