@@ -26,7 +26,7 @@ def layers(net: Network) -> dict[str, nn.Module]:
 
 
 def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
-    """The output of every layer of `layers` for ``images`` (B, C, H, W), in evaluation mode: (B, d) each."""
+    """The output of every layer of `layers` for samples (B, ...), in evaluation mode: (B, d) each."""
     results: dict[str, Tensor] = {}
     hooks = [
         layer.register_forward_hook(
@@ -41,4 +41,4 @@ def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: output.to(images) for name, output in results.items()}
+    return {name: output.to(net.head.weight) for name, output in results.items()}

@@ -1,7 +1,8 @@
-"""Cache of decoded data sets. A data set is decoded once, into a uint8 file that is then memory-mapped.
+"""Cache of decoded data sets. A data set is decoded once, into a file that is then memory-mapped.
 
-A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (uint8, N x C x H x W), ``labels.npy``,
-``meta.json`` and, for data sets with writers or domains, ``writer.npy`` and ``domain.npy``.
+A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (the samples; of images uint8, N x C x H x W),
+``labels.npy``, ``meta.json`` and, for data sets with writers, domains or further columns, ``writer.npy``,
+``domain.npy`` and ``column<i>.npy``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import errno
 import hashlib
 import json
 import logging
-import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -40,8 +40,10 @@ _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HIDDEN = "."
 """First letter of the names of folders under construction."""
+_INDICES = ("labels", "writer", "domain")
+"""Columns that are stored as int64 under their name."""
 _CHUNK = 4096
-"""Number of images in memory at once during a pass over a data set."""
+"""Number of samples in memory at once during a pass over a data set."""
 
 
 @dataclass(frozen=True)
@@ -82,21 +84,24 @@ class Changes:
 
 
 class ArrayWriter:
-    """Receives a data set's images in blocks and writes them to the file of the cache entry.
+    """Receives a data set's samples in blocks and writes them to the file of the cache entry.
 
     Args:
         size: size to which images are resized; None keeps their size.
 
     Attributes:
+        shape: of a sample.
+        dtype: of the samples.
         changes: receives how images differ from their files.
     """
 
     def __init__(self, folder: Path, progress: bool, size: Resize | None = None):
         self.size = size
         self.shape: tuple[int, ...] = ()
+        self.dtype = np.dtype(np.uint8)
         self._folder = folder
         self._images = (folder / "images.bin").open("wb")
-        self._columns: dict[str, list[np.ndarray]] = {"labels": [], "writer": [], "domain": []}
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in _INDICES}
         self.changes = Changes()
         self._expected: int | None = None
         self._progress = progress
@@ -113,23 +118,34 @@ class ArrayWriter:
         labels: np.ndarray,
         writer: np.ndarray | None = None,
         domain: np.ndarray | None = None,
+        **columns: np.ndarray,
     ) -> None:
-        """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,).
+        """Add samples with the label, writer and domain of each, (n,).
+
+        Args:
+            images: images, uint8 (n, C, H, W); features or series, floats (n, ...); or tokens, integers
+                (n, ...).
+            columns: further integers or strings (n,), for the partition rule ``by``.
 
         Raises:
-            ValueError: the number of labels, writers or domains differs from that of the images.
-            InvalidInput: the cache has no room for the expected number of such images.
+            ValueError: the number of labels or of other values differs from that of the samples.
+            InvalidInput: samples that are no images have to be resized, or the cache has no room for the
+                expected number of samples.
         """
-        for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
+        for name, values in {"labels": labels, "writer": writer, "domain": domain, **columns}.items():
             if values is not None:
                 if values.shape != (len(images),):
                     raise ValueError(f"{name} of shape {values.shape} for {len(images)} images")
-                self._columns[name].append(np.asarray(values, np.int64))
+                column = np.asarray(values, np.int64) if name in _INDICES else values
+                self._columns.setdefault(name, []).append(column)
         if self.size:
+            if not is_images(images):
+                given = f"{images.dtype} {images.shape[1:]}"
+                raise InvalidInput("resize", f"samples of {given}", "images, uint8 (channels, height, width)")
             images = self.size.array(images)
         if not self.shape:
-            self._check_room(math.prod(images.shape[1:]) * (self._expected or len(images)))
-        self.shape = images.shape[1:]
+            self._check_room(images[:1].nbytes * (self._expected or len(images)))
+        self.shape, self.dtype = images.shape[1:], images.dtype
         self._images.write(np.ascontiguousarray(images).data)
         self._bar.update(len(images))
 
@@ -140,7 +156,7 @@ class ArrayWriter:
             raise InvalidInput("PFL_CACHE", str(self._folder.parent), accepted)
 
     def column(self, name: str) -> np.ndarray | None:
-        """All values appended as ``name`` (labels, writer or domain)."""
+        """All values appended as ``name``, such as labels or writer."""
         blocks = self._columns[name]
         return np.concatenate(blocks) if blocks else None
 
@@ -149,13 +165,18 @@ class ArrayWriter:
         self.close()
         labels = self.column("labels")
         assert labels is not None
+        further = [name for name in self._columns if name not in _INDICES]
         for name in self._columns:
             if (values := self.column(name)) is not None:
-                np.save(self._folder / f"{name}.npy", values)
-        images = np.memmap(self._folder / "images.bin", np.uint8, "r", shape=(len(labels), *self.shape))
+                file = name if name in _INDICES else f"column{further.index(name)}"
+                np.save(self._folder / f"{file}.npy", values, allow_pickle=False)
+        images = np.memmap(self._folder / "images.bin", self.dtype, "r", shape=(len(labels), *self.shape))
         n_train = len(labels) if content.n_train is None else content.n_train
         meta = {
             "shape": self.shape,
+            "dtype": self.dtype.name,
+            "tokens": tokens_of(images),
+            "columns": further,
             "classes": content.classes,
             "domains": content.domains,
             "n_train": n_train,
@@ -239,8 +260,8 @@ def key_of(parts: Iterable[object]) -> str:
 
 
 def ordered_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[str], n_train: int) -> str:
-    """SHA-256 of a data set's decoded images in their order, its labels, classes and split."""
-    digest = hashlib.sha256(json.dumps([images.shape, list(classes), n_train]).encode())
+    """SHA-256 of a data set's decoded samples in their order, its labels, classes and split."""
+    digest = hashlib.sha256(json.dumps([images.shape, list(classes), n_train, *_dtype(images)]).encode())
     for start in range(0, len(images), _CHUNK):
         digest.update(np.ascontiguousarray(images[start : start + _CHUNK]).data)
     digest.update(labels.tobytes())
@@ -257,4 +278,20 @@ def content_checksum(images: np.ndarray, labels: np.ndarray, n_train: int) -> st
         hashlib.sha256(image.tobytes() + b"%d %d" % (label, i < n_train)).digest()
         for i, (image, label) in enumerate(zip(np.asarray(images), labels.tolist(), strict=True))
     )
-    return hashlib.sha256(json.dumps(images.shape[1:]).encode() + b"".join(digests)).hexdigest()
+    header = json.dumps([*images.shape[1:], *_dtype(images)])
+    return hashlib.sha256(header.encode() + b"".join(digests)).hexdigest()
+
+
+def _dtype(images: np.ndarray) -> list[str]:
+    """The dtype as a part of a checksum; nothing for images, whose checksums are older than other dtypes."""
+    return [] if is_images(images) else [images.dtype.name]
+
+
+def is_images(samples: np.ndarray) -> bool:
+    """Whether samples (N, ...) are images: uint8 (N, C, H, W)."""
+    return samples.dtype == np.uint8 and samples.ndim == 4
+
+
+def tokens_of(samples: np.ndarray) -> int:
+    """Size of the vocabulary of integer samples that are no images: their maximum + 1; 0 for others."""
+    return 0 if samples.dtype.kind == "f" or is_images(samples) else int(samples.max()) + 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
+import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import DataWarning, InvalidInput
+from pfl.core.files import replacing, writing
 from pfl.core.text import amount, listed
 from pfl.data import cache, checksum, stored
 from pfl.data.archive import check_archive
@@ -25,11 +27,12 @@ from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
 from pfl.data.resize import Resize, resized
+from pfl.data.shape import Shape, TokenShape, described
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The pooled images of a data set: the official training set first, then the test set.
+    """The pooled samples of a data set: the official training set first, then the test set.
 
     >>> digits = pfl.load("digits")
     >>> digits.shape, digits.n_train, digits.identity
@@ -37,16 +40,20 @@ class Dataset:
 
     Attributes:
         name: the name in the registry, or the stem of the file for a user's path.
-        images: uint8 (N, C, H, W), memory-mapped copy-on-write.
+        images: the samples, memory-mapped copy-on-write: images, uint8 (N, C, H, W); features (N, F) or
+            series (N, C, T), floats; or tokens, integers (N, ...).
         labels: int64 (N,), indices into ``classes``.
         classes: the classes' names.
         n_train: ``images[:n_train]`` is the official training set.
-        checksum: SHA-256 of the images in their order, labels, classes and ``n_train``.
-        mean, std: per channel, of the training images scaled to [0, 1].
+        checksum: SHA-256 of the samples in their order, labels, classes and ``n_train``.
+        mean, std: per channel, of the training images scaled to [0, 1]; of floats, along the first axis of a
+            sample; empty for tokens.
         source: ``kind`` (official, copy, image-folder, npz, embedded, samples), ``files`` (name, bytes,
             sha256 of each) and, where the images are files of their own, their ``formats``.
         writer: int64 (N,), the writer of each image, if known.
         domain: int64 (N,), indices into ``domains``, if there are domains.
+        columns: further integers or strings (N,) by name, such as the subject of each series.
+        tokens: size of the vocabulary of tokens; 0 for other samples.
         content: `pfl.data.cache.content_checksum`, independent of order and container.
         identity: a phrase for reports: "original pixels", or how the data differ from them.
         notes: what was changed or left out and what is probably unintended, such as classes without images.
@@ -64,19 +71,54 @@ class Dataset:
     writer: np.ndarray | None = None
     domain: np.ndarray | None = None
     domains: tuple[str, ...] = ()
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tokens: int = 0
     content: str = ""
     identity: str = "own data"
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        size = "x".join(map(str, self.shape))
-        return f"Dataset({self.name}: {len(self.labels):,} images of {size} in {len(self.classes)} classes)"
+        samples = (
+            f"{len(self.labels):,} {'images' if self.is_images else 'samples'} of {described(self.shape)}"
+        )
+        return f"Dataset({self.name}: {samples} in {len(self.classes)} classes)"
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape of an image: channels, height, width."""
-        channels, height, width = self.images.shape[1:]
-        return channels, height, width
+    def shape(self) -> Shape:
+        """Shape of a sample: channels, height and width of an image."""
+        shape = self.images.shape[1:]
+        return TokenShape(shape, self.tokens) if self.tokens else shape
+
+    @property
+    def is_images(self) -> bool:
+        """Whether the samples are images of 8 bits per channel."""
+        return cache.is_images(self.images)
+
+    def save(self, path: str | Path) -> None:
+        """Write the data set to an .npz file, which the command line and tables take as a data set.
+
+        Raises:
+            InvalidInput: the name does not end in .npz, or the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise InvalidInput("path", str(path), "a name that ends in .npz")
+        arrays: dict[str, Any] = {
+            "images" if self.is_images and self.shape[0] in (1, 3) else "samples": self.images,
+            "labels": self.labels,
+            "classes": self.classes,
+            "n_train": self.n_train,
+            **self.columns,
+        }
+        if self.writer is not None:
+            arrays["writer"] = self.writer
+        if self.domain is not None:
+            arrays |= {"domain": self.domain, "domains": self.domains}
+        # np.savez cannot write an array that is called "file".
+        with writing(path), replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def load(
@@ -222,7 +264,7 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
         raise InvalidInput("dataset", files, f"files as {located.name} has them ({error})") from error
     labels, classes = out.column("labels"), len(content.classes)
     if labels is None or not len(labels):
-        raise InvalidInput("dataset", files, "at least one image")
+        raise InvalidInput("dataset", files, "at least one sample")
     if labels.min() < 0 or labels.max() >= classes:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)

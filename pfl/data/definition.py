@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pfl.data.cache import ArrayWriter, Content
+from pfl.data.shape import Shape
 
 Reader = Callable[[Sequence[Path], ArrayWriter], Content]
 """Reads a data set's files and appends its images in pooled order, the training set first."""
@@ -39,7 +40,7 @@ class Definition:
     """A data set of the registry.
 
     Attributes:
-        shape: shape of an image: channels, height, width.
+        shape: shape of a sample: channels, height and width of an image.
         classes: number of classes.
         samples: number of images in training and test set; None means that it depends on the source.
         read: reader of the official files, which get passed in the order of ``files``.
@@ -50,7 +51,7 @@ class Definition:
         content: `pfl.data.cache.content_checksum` of the original pixels; None means unknown.
     """
 
-    shape: tuple[int, int, int]
+    shape: Shape
     classes: int
     samples: int | None
     read: Reader

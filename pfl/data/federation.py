@@ -16,6 +16,7 @@ from pfl.core.errors import InvalidInput
 from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.data.shape import TokenShape
 from pfl.kernels import gpu, gpu_layers
 from pfl.kernels.read_rows import read_rows
 
@@ -34,18 +35,18 @@ uses the data set's mean and deviation."""
 
 
 class Federation:
-    """The clients' data. Images stay uint8 on the device and are normalised when a batch is drawn.
+    """The clients' data. Samples keep their dtype on the device and are normalised when a batch is drawn.
 
     Args:
-        dataset: the pooled images.
+        dataset: the pooled samples.
         partition: each client's training and test samples.
         device: device of all tensors.
-        dtype: dtype of the normalised images.
+        dtype: dtype of the normalised samples; tokens become int64.
         input_scale: scale of the images, see `pfl.core.config.Config`.
         held_out: share of each client's training samples to hold out, in ``held_out``.
 
     Raises:
-        InvalidInput: the scale is for images of other channels.
+        InvalidInput: the scale is for images, or for images of other channels.
     """
 
     def __init__(
@@ -64,21 +65,26 @@ class Federation:
         self.labels = torch.from_numpy(dataset.labels).to(device).contiguous()
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
+        self.is_images = dataset.is_images
         self._share = held_out
         self._assign(partition)
         self.device = device
         self.dtype = dtype
+        if input_scale in SCALES and not self.is_images:
+            accepted = f"normalised, because the samples of {dataset.name} are no images of 8 bits"
+            raise InvalidInput("input_scale", input_scale, accepted)
         constants = SCALES.get(input_scale, (dataset.mean, dataset.std))
         channels = len(constants[0])
-        if channels not in (1, self.shape[0]):
+        if self.is_images and channels not in (1, self.shape[0]):
             raise InvalidInput("input_scale", input_scale, f"images with {channels} channels")
-        mean, std = (torch.tensor(value, dtype=dtype, device=device).view(-1, 1, 1) for value in constants)
+        each = (-1, *[1] * (len(self.shape) - 1))
+        mean, std = (torch.tensor(value, dtype=dtype, device=device).view(each) for value in constants)
         std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
-        self._scale = 1 / (255 * std)
+        self._scale = 1 / (255 * std) if self.is_images else 1 / std
         self._shift = -mean / std
 
     def divided(self, partition: Partition) -> Federation:
-        """The same images in another partition; both share the memory of the images."""
+        """The same samples in another partition; both share their memory."""
         other = copy.copy(self)
         other._assign(partition)
         for cached in ("sizes", "label_counts"):
@@ -110,21 +116,28 @@ class Federation:
         return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
 
     def batch(self, index: Tensor, moves: Moves | None = None) -> tuple[Tensor, Tensor]:
-        """Images (..., C, H, W), augmented by ``moves``, and labels (...) of the pooled ``index`` (...)."""
-        if moves is None and gpu.usable(self._scale):
+        """Scaled samples (..., *shape) and labels (...) of the pooled ``index`` (...).
+
+        Images are augmented by ``moves``.
+        """
+        if moves is None and self.is_images and gpu.usable(self._scale):
             return gpu_layers.scaled_images(self.images, self.labels, index, self._scale, self._shift)
         chosen = self._chosen(index.flatten()).view(*index.shape, *self.shape)
         images = self.scaled(chosen) if moves is None else augmented(chosen, moves, self.scaled)
         return images, self.labels[index]
 
     def scaled(self, images: Tensor) -> Tensor:
-        """Scale uint8 pixels to the network's input."""
+        """Scale samples to the network's input. Tokens are not scaled."""
+        if isinstance(self.shape, TokenShape):
+            return images.long()
         if images.device.type != "cpu":
-            return torch.addcmul(self._shift, images, self._scale)  # one kernel
-        return images.to(self.dtype).mul_(self._scale).add_(self._shift)
+            pixels = images if self.is_images else images.to(self.dtype)
+            return torch.addcmul(self._shift, pixels, self._scale)  # one kernel
+        return images.to(self.dtype, copy=True).mul_(self._scale).add_(self._shift)
 
     def _chosen(self, index: Tensor) -> Tensor:
-        """Images (B, C, H, W), uint8, of pooled indices (B,)."""
+        """Samples (B, *shape), as they are stored, of pooled indices (B,)."""
         if self._file is None or self.device.type != "cpu":
             return self.images.index_select(0, index)  # copies whole rows; plain indexing copies byte by byte
-        return read_rows(self._file, index, math.prod(self.shape)).view(-1, *self.shape)
+        size = math.prod(self.shape) * self.images.element_size()
+        return read_rows(self._file, index, size).view(self.images.dtype).view(-1, *self.shape)

@@ -217,6 +217,23 @@ def _kept(samples: np.ndarray, share: float) -> int:
     return min(max(int(round(len(samples) * (1 - share), 9)), 1), len(samples) - 1)
 
 
+def grouped(values: np.ndarray, minimum: int, kind: str) -> list[np.ndarray]:
+    """The indices of the samples of each value that has at least ``minimum``, sorted by value.
+
+    Args:
+        values: (N,), of each sample.
+        kind: the word for a value in errors.
+
+    Raises:
+        InvalidInput: no value has so many.
+    """
+    _, counts = np.unique(values, return_counts=True)
+    if counts.max() < minimum:
+        raise InvalidInput("min", minimum, f"at most {counts.max()}, the samples of the largest {kind}")
+    groups = np.split(np.argsort(values, kind="stable"), np.cumsum(counts)[:-1])
+    return [indices for indices in groups if len(indices) >= minimum]
+
+
 def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
     """Integers proportional to ``weights`` that sum to ``total``: largest remainder, ties at random."""
     exact = weights * (total / weights.sum())

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of images, by which they are normalised.
+"""Mean and standard deviation of samples, by which they are normalised.
 
 They are in no checksum of the data, so that this file counts as a part of the engine (`pfl.run.fingerprint`).
 """
@@ -10,12 +10,20 @@ import math
 import numpy as np
 
 _CHUNK = 4096
-"""Number of images in memory at once."""
+"""Number of samples in memory at once."""
 
 
 def training_statistics(images: np.ndarray, n_train: int) -> dict[str, list[float]]:
-    """``mean`` and ``std`` by which the images are normalised: those of the first ``n_train``."""
-    mean, std = channel_statistics(images[:n_train])
+    """``mean`` and ``std`` by which the samples are normalised: those of the first ``n_train``.
+
+    Tokens are not normalised and have neither.
+    """
+    if images.dtype.kind == "f":
+        mean, std = _float_statistics(images[:n_train])
+    elif images.dtype == np.uint8 and images.ndim == 4:
+        mean, std = channel_statistics(images[:n_train])
+    else:
+        mean, std = [], []
     return {"mean": mean, "std": std}
 
 
@@ -36,3 +44,14 @@ def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
     mean = [t / count / 255 for t in total]
     std = [math.sqrt(count * s - t * t) / count / 255 for t, s in zip(total, squares, strict=True)]
     return mean, std
+
+
+def _float_statistics(samples: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel of floats (N, C, ...), or of each feature (N, F)."""
+    blocks = [slice(start, start + _CHUNK) for start in range(0, len(samples), _CHUNK)]
+    inner = tuple(range(2, samples.ndim))
+    count = samples[:, 0].size
+    mean = sum(samples[part].sum((0, *inner), dtype=np.float64) for part in blocks) / count
+    centred = (samples[part] - mean.reshape(-1, *[1] * len(inner)) for part in blocks)
+    std = np.sqrt(sum(np.square(block, dtype=np.float64).sum((0, *inner)) for block in centred) / count)
+    return mean.tolist(), std.tolist()

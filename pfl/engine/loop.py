@@ -158,7 +158,9 @@ def _batch(program: Program, index: np.ndarray, plan: StepBatches, number: int =
     device = program.federation.device
     key = torch.tensor(plan.key, device=device) if program.keyed else None
     x, y = program.batch(torch.from_numpy(index).to(device), key, number)
-    noise = None if plan.noise is None else torch.from_numpy(plan.noise).to(x)
+    noise = (
+        None if plan.noise is None else torch.from_numpy(plan.noise).to(x.device, program.federation.dtype)
+    )
     return Batch(x, y, None, noise, key)
 
 

@@ -172,7 +172,7 @@ def _collect(
                 rows(state, at),
                 x,
                 y,
-                real[:, part].to(x),
+                real[:, part].to(federation.dtype),
             )
             for name, value in totals.items():
                 if name not in sums:

@@ -54,7 +54,9 @@ class FedAP(Method):
     mu: float = hyper(0.5, "weight of the client's own model", low=0.0, high=1.0, search=(0.1, 0.9))
 
     def initialise(self, server: Server) -> None:
-        if not any(isinstance(module, torch.nn.Conv2d) for module in server.program.net.modules()):
+        if not any(
+            isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d) for module in server.program.net.modules()
+        ):
             raise InvalidInput(
                 "model", server.config.model, "a network with convolutions, which are compared"
             )
@@ -123,7 +125,9 @@ def _moments(client: Client, batch: Batch) -> dict[str, Tensor]:
         sums[f"mean {layer}"] = batch.sum(values.mean(2))
         sums[f"square {layer}"] = batch.sum(values.square().mean(2))
 
-    convolutions = (module for module in client.net.modules() if isinstance(module, torch.nn.Conv2d))
+    convolutions = (
+        module for module in client.net.modules() if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d)
+    )
     hooks = [module.register_forward_hook(record) for module in convolutions]
     client.net(batch.x)
     for hook in hooks:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from pfl.core.errors import InvalidInput
 from pfl.core.registry import Registry
+from pfl.core.text import first_line
+from pfl.data.shape import Shape, TokenShape, described
 
 if TYPE_CHECKING:
     from torch import nn
 
     from pfl.models._network import Network
 
-Shape = tuple[int, int, int]
-"""Shape of an image: channels, height, width."""
-
 MODELS: Registry[Callable[[Shape, int], nn.Module]] = Registry("model", "pfl.models")
-"""Each builder takes the images' shape and the number of classes."""
+"""Each builder takes the samples' shape and the number of classes."""
 
 
 def build(model: str, shape: Shape, classes: int) -> Network:
@@ -32,15 +31,39 @@ def build(model: str, shape: Shape, classes: int) -> Network:
     builder = MODELS[model]
     try:
         module = builder(shape, classes)
-    except TypeError as error:
+    except InvalidInput:
+        raise
+    except Exception as error:
+        if not is_image(shape):
+            raise unfit(model, shape, error) from None
+        if not isinstance(error, TypeError):
+            raise
         accepted = f"a function of the images' shape and the number of classes ({error})"
         raise InvalidInput("model", model, accepted) from None
     return adapted(model, module, shape, classes)
 
 
 def fitting(shape: Shape) -> str:
-    """The default network for images of this shape."""
+    """The default network for samples of this shape."""
+    if isinstance(shape, TokenShape):
+        return "text_cnn"
+    if not is_image(shape):
+        return "cnn1d" if len(shape) == 2 else "mlp"
     return "cnn_digits" if min(shape[1:]) < 16 else "lenet5_bn"
+
+
+def unfit(model: str, shape: Shape, error: Exception) -> InvalidInput:
+    """The error for a network that does not take samples of this shape."""
+    if is_image(shape):
+        accepted = f"a network of images of {described(shape)}"
+    else:
+        accepted = f"a network of samples of {described(shape)}, such as {fitting(shape)}"
+    return InvalidInput("model", model, f"{accepted} ({first_line(error)})")
+
+
+def is_image(shape: Shape) -> bool:
+    """Whether samples of this shape are images, of 8 bits or of floats."""
+    return len(shape) == 3 and not isinstance(shape, TokenShape)
 
 
 def weights_of(model: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import torch
@@ -10,7 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from pfl.core.errors import InvalidInput
-from pfl.models import Shape
+from pfl.data.shape import TokenShape
+from pfl.models import Shape, is_image, unfit
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm, BatchNorm1d, BatchNorm2d, Dropout
 from pfl.models._network import Network
@@ -34,7 +36,10 @@ def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network
     if isinstance(module, Network):
         if module.head.out_features != classes:
             raise _wrong_logits(name, module.head.out_features, classes)
-        return _with_own_layers(name, module)
+        net = _with_own_layers(name, module)
+        if not is_image(shape):  # networks of images check the size themselves
+            _logits(name, net, shape)
+        return net
     net = _split(name, _with_own_layers(name, module), shape, classes)
     tensors = list(net.named_parameters(remove_duplicate=False))
     if len(tensors) != len(list(net.parameters())):
@@ -70,22 +75,29 @@ def _wrong_logits(name: str, logits: object, classes: int) -> InvalidInput:
 
 @torch.no_grad()
 def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
-    """Logits of two images in training mode, except that batch norm and dropout are in evaluation mode."""
+    """Logits of two samples in training mode, except that batch norm and dropout are in evaluation mode."""
     module.train()
     for layer in module.modules():
         if isinstance(layer, BatchNorm | Dropout):
             layer.eval()
     before = torch.get_rng_state()
     try:
-        logits: Tensor = module(torch.linspace(-1, 1, 2 * shape[0] * shape[1] * shape[2]).view(2, *shape))
+        logits: Tensor = module(_samples(shape))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        size = "x".join(map(str, shape))
-        raise InvalidInput("model", name, f"a network of images of {size} ({error})") from None
+        raise unfit(name, shape, error) from None
     finally:
         module.train()
     if not torch.equal(before, torch.get_rng_state()):
         raise InvalidInput("model", name, "a network that is random in nn.Dropout only")
     return logits
+
+
+def _samples(shape: Shape) -> Tensor:
+    """Two samples (2, *shape)."""
+    values = 2 * math.prod(shape)
+    if isinstance(shape, TokenShape):
+        return torch.arange(values).remainder(shape.tokens).view(2, *shape)
+    return torch.linspace(-1, 1, values).view(2, *shape)
 
 
 def _with_own_layers(name: str, module: Module) -> Module:

@@ -17,7 +17,7 @@ class Network(nn.Module):
     torch.Size([2, 10])
 
     Args:
-        extractor: images (B, C, H, W) to features (B, d).
+        extractor: samples (B, ...), images for example (B, C, H, W), to features (B, d).
         head: the last linear layer, d to classes.
         stages: name of a stage to the submodules that belong to it; by default the extractor is the stage
             "base" and the head the stage "head".
@@ -39,7 +39,7 @@ class Network(nn.Module):
         self.stages: dict[str, list[nn.Module]] = dict(stages or {"base": [extractor], "head": [head]})
 
     def features(self, x: Tensor) -> Tensor:
-        """The extractor's features (B, d) of images (B, C, H, W), in the images' dtype."""
+        """The extractor's features (B, d) of samples (B, ...), in the dtype of the head."""
         features: Tensor
         if not self.bf16:
             features = self.extractor(x)
@@ -47,9 +47,9 @@ class Network(nn.Module):
         # Each weight is used once, so that caching the copies that autocast makes saves nothing.
         with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
             features = self.extractor(x)
-        return features.to(x.dtype)
+        return features.to(self.head.weight.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (B, C, H, W) to logits (B, classes)."""
+        """Samples (B, ...) to logits (B, classes)."""
         logits: Tensor = self.head(self.features(x))
         return logits

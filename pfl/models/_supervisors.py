@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pfl.models import Shape
+from pfl.models import Shape, is_image
 from pfl.models._conv import Conv2d
 from pfl.models._convnet import ConvNet
 from pfl.models._network import Network
@@ -30,9 +30,11 @@ def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float 
         share: of the parameters of ``of`` that an "L" has, at most 1/2.
 
     Raises:
-        InvalidInput: an unknown kind, a network that "L" cannot narrow, images that "T" cannot divide
-            into patches.
+        InvalidInput: an unknown kind, samples that are no images, a network that "L" cannot narrow, images
+            that "T" cannot divide into patches.
     """
+    if not is_image(shape):
+        raise InvalidInput("supervisor", kind, "none, because supervisors are networks of images")
     match kind:
         case "L":
             if not isinstance(of, ConvNet):

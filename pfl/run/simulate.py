@@ -153,7 +153,15 @@ def make_simulation(
     measure: Measure | None = None,
     moments: Sequence[str] = (),
 ) -> Simulation:
-    """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments."""
+    """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments.
+
+    Raises:
+        InvalidInput: training images would be augmented, and the samples are no images.
+    """
+    first = federation if isinstance(federation, Federation) else federation[0]
+    augmentation = configs[0].augmentation
+    if augmentation != Config.augmentation and not first.is_images:
+        raise InvalidInput("augmentation", augmentation, "none, because the samples are no images of 8 bits")
     methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
     if measure is None and configs[0].observe == "similarities":
         measure = similarities

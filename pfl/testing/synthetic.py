@@ -1,4 +1,4 @@
-"""Synthetic federations: noisy images of a pattern for each class, divided among clients of given sizes.
+"""Synthetic federations: noisy samples of a pattern for each class, divided among clients of given sizes.
 
 Learnable, and the same on every machine. Tests, benchmarks, the battery, dry runs and
 `pfl.testing.observation` use them.
@@ -16,6 +16,8 @@ import numpy as np
 from pfl.core.rng import generator
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.data.shape import TokenShape
+from pfl.data.statistics import training_statistics
 
 if TYPE_CHECKING:
     from pfl.models import Shape
@@ -36,14 +38,18 @@ def make_dataset(
     """A synthetic data set.
 
     Args:
-        samples: number of images, of each class in turn.
+        shape: of an image, or of samples of floats (F,), (C, T) or of tokens, `pfl.data.shape.TokenShape`.
+        samples: their number, of each class in turn.
         labels: int (samples,), instead of that.
         blank: all pixels are 0, and the images take no memory.
         file: the images are mapped from there, as real ones are.
         fields: of `Dataset`, instead of those that follow from the images.
     """
     labels = np.asarray(np.arange(samples) % classes if labels is None else labels, np.int64)
-    if blank:
+    if len(shape) != 3 or isinstance(shape, TokenShape):
+        images = _series_or_tokens(labels, classes, shape)
+        fields |= training_statistics(images, len(images)) | {"tokens": getattr(shape, "tokens", 0)}
+    elif blank:
         images = np.broadcast_to(np.uint8(0), (len(labels), *shape))
         fields = {"checksum": "0" * 64, "mean": (0.5,) * shape[0], "std": (0.25,) * shape[0], **fields}
     else:
@@ -80,6 +86,17 @@ def make_clients(dataset: Dataset, sizes: Sequence[int], tests: int | Sequence[i
         train.append(np.array(drawn[:size], dtype=np.int64))
         test.append(np.array(drawn[size:], dtype=np.int64))
     return Partition("file:synthetic.json", tuple(train), tuple(test), data_checksum=dataset.checksum)
+
+
+def _series_or_tokens(labels: np.ndarray, classes: int, shape: Shape) -> np.ndarray:
+    """A noisy sample of its class's pattern for each label: float32, or int32 for tokens."""
+    stream = generator(0, "tests")
+    if isinstance(shape, TokenShape):
+        patterns = stream.integers(0, shape.tokens, (classes, *shape))
+        other = stream.integers(0, shape.tokens, (len(labels), *shape))
+        return np.where(stream.random(other.shape) < 0.5, patterns[labels], other).astype(np.int32)
+    patterns = stream.standard_normal((classes, *shape))
+    return (patterns[labels] + stream.standard_normal((len(labels), *shape))).astype(np.float32)
 
 
 def _noisy(labels: np.ndarray, classes: int, shape: Shape, file: Path | None) -> np.ndarray:

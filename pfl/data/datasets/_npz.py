@@ -1,9 +1,9 @@
-"""Reader of a user's .npz file: images and labels, optionally classes, n_train, writer and domain."""
+"""Reader of a user's .npz file: samples and labels, optionally classes, n_train and further columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,40 +14,64 @@ from pfl.data.archive import check_archive
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.definition import MOST_UNNAMED
 
-KEYS = ("images", "labels", "n_train", "classes", "writer", "domain", "domains")
-"""Names of the arrays; the first two are required."""
+SAMPLES = ("images", "samples")
+"""Names of the array of samples, of which a file has one."""
 
+OWN = ("labels", "n_train", "classes", "writer", "domain", "domains")
+_INDICES = ("labels", "writer", "domain")
 _LARGEST = np.iinfo(np.int64).max
-_LAYOUT = (
+_IMAGES = (
     "arrays images, uint8 (N, H, W), (N, H, W, C), (N, C, H, W) with 1 or 3 channels or (N, C * S * S), "
     "and labels (N,)"
 )
+_SAMPLES = "arrays samples (N, ...) of finite floats or non-negative integers, and labels (N,)"
+_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+"""Of samples: those that NumPy, torch and a file of rows have in common."""
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """Append ``images`` and ``labels`` in pooled order; the first ``n_train`` are for training.
+    """Append ``images`` or ``samples`` with ``labels`` in pooled order, the training set first.
 
-    ``n_train`` is the number of images by default. ``classes`` and ``domains`` are names, ``writer`` and
-    ``domain`` integers (N,). Nothing is unpickled.
+    ``n_train`` is the number of samples by default. ``classes`` and ``domains`` are names, ``writer`` and
+    ``domain`` integers (N,). Any further array (N,) of integers or strings is a column. Nothing is unpickled.
     """
     (path,) = files
+    samples, columns, content = checked(_arrays(path), str(path))
+    out.expect(len(samples))
+    out.append(samples, **columns)
+    return content
+
+
+def checked(
+    arrays: Mapping[str, np.ndarray], where: str
+) -> tuple[np.ndarray, dict[str, np.ndarray], Content]:
+    """The samples, their labels and other columns by name, and the rest of the content of ``arrays``.
+
+    Raises:
+        InvalidInput: an array of the data set ``where`` is missing or has another form.
+    """
 
     def require(holds: object, accepted: str) -> None:
         if not holds:
-            raise InvalidInput("dataset", str(path), accepted)
+            raise InvalidInput("dataset", where, accepted)
 
-    arrays = _arrays(path)
-    images, labels = _channels_first(arrays["images"]), arrays["labels"]
-    columns = {name: arrays[name] for name in ("labels", "writer", "domain") if name in arrays}
-    laid_out = images.dtype == np.uint8 and images.ndim == 4 and images.shape[1] in (1, 3)
-    require(laid_out, f"{_LAYOUT}, not images {_described(arrays['images'])}")
-    require(images.size > 0, "at least one image")
+    given = [name for name in SAMPLES if name in arrays]
+    accepted = f"an array {' or '.join(SAMPLES)}, labels, and possibly {', '.join(OWN[1:])} and columns (N,)"
+    require(len(given) == 1 and "labels" in arrays, f"{accepted}, not {listed(list(arrays))}")
+    samples, labels = _samples(arrays, require), arrays["labels"]
+    require(samples.size > 0, "at least one sample with at least one value")
+    columns = {name: values for name, values in arrays.items() if name not in (*SAMPLES, *OWN)}
     for name, values in columns.items():
-        accepted = f"an array {name} of non-negative integers, one per image"
-        whole = values.dtype.kind in "iu" and values.shape == (len(images),)
-        require(whole, f"{accepted} ({len(images)}), not {_described(values)}")
+        column = f"a column {name} of integers or strings, one per sample"
+        plain = values.dtype.kind in "iuU" and values.shape == (len(samples),)
+        require(plain, f"{column} ({len(samples)}), not {_described(values)}")
+    indices = {name: arrays[name] for name in _INDICES if name in arrays}
+    for name, values in indices.items():
+        accepted = f"an array {name} of non-negative integers, one per sample"
+        whole = values.dtype.kind in "iu" and values.shape == (len(samples),)
+        require(whole, f"{accepted} ({len(samples)}), not {_described(values)}")
         wrong = (values < 0) | (values > _LARGEST)
-        require(not wrong.any(), f"{accepted}, not {values[wrong.argmax()]} (image {wrong.argmax()})")
+        require(not wrong.any(), f"{accepted}, not {values[wrong.argmax()]} (sample {wrong.argmax()})")
 
     def names(key: str, values: np.ndarray) -> tuple[str, ...]:
         unnamed = f"an array {key} of names (K,), or integers below {MOST_UNNAMED:,} without them"
@@ -57,36 +81,44 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         return tuple(map(str, np.char.decode(column, "utf-8") if column.dtype.kind == "S" else column))
 
     classes = names("classes", labels)
-    domains = names("domains", columns["domain"]) if "domain" in columns else ()
+    domains = names("domains", indices["domain"]) if "domain" in indices else ()
     accepted = f"labels below {len(classes)}, the number of classes, not {labels.max()}"
     require(labels.max() < len(classes), accepted)
-    require("domain" in columns or "domains" not in arrays, "an array domain as well as domains")
-    require("domain" not in columns or columns["domain"].max() < len(domains), "one name per domain")
-    n_train = arrays.get("n_train", np.array(len(images)))
+    require("domain" in indices or "domains" not in arrays, "an array domain as well as domains")
+    require("domain" not in indices or indices["domain"].max() < len(domains), "one name per domain")
+    n_train = arrays.get("n_train", np.array(len(samples)))
     whole = n_train.dtype.kind in "iu" and n_train.ndim == 0
-    accepted = f"n_train in [1, {len(images)}], an integer up to the number of images"
-    require(whole and 0 < n_train <= len(images), f"{accepted}, not {n_train}")
-    out.expect(len(images))
-    out.append(images, **columns)
-    return Content(classes, int(n_train), domains)
+    accepted = f"n_train in [1, {len(samples)}], an integer up to the number of samples"
+    require(whole and 0 < n_train <= len(samples), f"{accepted}, not {n_train}")
+    return samples, {**indices, **columns}, Content(classes, int(n_train), domains)
+
+
+def _samples(arrays: Mapping[str, np.ndarray], require: Callable[[object, str], None]) -> np.ndarray:
+    if "images" in arrays:
+        images = _channels_first(arrays["images"])
+        laid_out = images.dtype == np.uint8 and images.ndim == 4 and images.shape[1] in (1, 3)
+        require(laid_out, f"{_IMAGES}, not images {_described(arrays['images'])}")
+        return images
+    samples = arrays["samples"]
+    fits = samples.dtype.name in _DTYPES and samples.ndim > 1
+    require(fits, f"{_SAMPLES}, not samples {_described(samples)}")
+    wrong = ~np.isfinite(samples) if samples.dtype.kind == "f" else samples < 0
+    first = np.unravel_index(wrong.argmax(), wrong.shape) if wrong.any() else ()
+    require(not wrong.any(), f"{_SAMPLES}, not {samples[first]} (sample {first and first[0]})")
+    return samples.astype(samples.dtype.newbyteorder("="), copy=False)
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name.
 
     Raises:
-        InvalidInput: the file is damaged, or an array is missing, has an unknown name or is pickled.
+        InvalidInput: the file is damaged or has pickled objects.
     """
     try:
         with np.load(path, allow_pickle=False) as stored:
             check_archive(path)
-            unknown = [name for name in stored.files if name not in KEYS]
-            missing = [name for name in KEYS[:2] if name not in stored.files]
-            if unknown or missing:
-                accepted = f"arrays {' and '.join(KEYS[:2])}, and possibly {', '.join(KEYS[2:])}"
-                raise InvalidInput("dataset", str(path), f"{accepted}, not {listed(stored.files)}")
             return {name: stored[name] for name in stored.files}
-    except InvalidInput:
+    except InvalidInput:  # of an archive
         raise
     except Exception as error:  # zip, zlib, memory and header errors have no common type
         raise InvalidInput("dataset", str(path), f"an .npz file without pickled objects ({error})") from error

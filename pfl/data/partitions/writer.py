@@ -9,7 +9,7 @@ import numpy as np
 
 from pfl.core.errors import InvalidInput
 from pfl.core.hyper import hyper
-from pfl.data.rule import Draw, PoolingRule
+from pfl.data.rule import Draw, PoolingRule, grouped
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -40,8 +40,4 @@ class Writer(PoolingRule):
             raise InvalidInput(
                 "partition", f"writer of {dataset.name}", "a data set with writers, as femnist"
             )
-        _, counts = np.unique(dataset.writer, return_counts=True)
-        if counts.max() < self.min:
-            raise InvalidInput("min", self.min, f"at most {counts.max()}, the samples of the largest writer")
-        of_writer = np.split(np.argsort(dataset.writer, kind="stable"), np.cumsum(counts)[:-1])
-        return [indices for indices in of_writer if len(indices) >= self.min]
+        return grouped(dataset.writer, self.min, "writer")

@@ -1,0 +1,91 @@
+"""`from_arrays` makes a data set from arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pfl.core.errors import InvalidInput
+from pfl.data.cache import content_checksum, ordered_checksum, tokens_of
+from pfl.data.dataset import Dataset, check_names, class_notes, warn
+from pfl.data.datasets import _npz
+from pfl.data.statistics import training_statistics
+
+
+def from_arrays(
+    samples: Any,
+    labels: Any,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    classes: Sequence[str] | None = None,
+    n_train: int | None = None,
+    name: str = "samples",
+) -> Dataset:
+    """Make a data set from an array of samples and their labels.
+
+    >>> heights = np.array([[1.6], [1.8], [1.7], [1.9]])
+    >>> from_arrays(heights, ["a", "b", "a", "b"], columns={"school": [1, 1, 2, 2]})
+    Dataset(samples: 4 samples of 1 in 2 classes)
+
+    Args:
+        samples: features (N, F) or series (N, C, T), floats, which training normalises by the mean and
+            standard deviation of each feature or channel; tokens (N, ...), integers from 0; or images, uint8
+            (N, C, H, W). They keep their dtype.
+        labels: integers (N,) from 0, or the names of the classes (N,).
+        columns: integers or strings (N,) by name, for the partition rule ``by``.
+        classes: the classes' names, if ``labels`` are integers.
+        n_train: the first ``n_train`` samples are the official training set; by default all.
+        name: of the data set.
+
+    Raises:
+        InvalidInput: an array has another form.
+    """
+    arrays = {"samples": _array(samples, "samples"), "labels": _array(labels, "labels")}
+    if arrays["labels"].dtype.kind in "UO":
+        if classes is not None:
+            raise InvalidInput("classes", list(classes), "none beside labels that are names")
+        names, arrays["labels"] = np.unique(arrays["labels"].astype(str), return_inverse=True)
+        classes = list(names)
+    for column, values in (columns or {}).items():
+        if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
+            raise InvalidInput("columns", column, "another name, as an array of the data set has this one")
+        array = _array(values, column)
+        arrays[column] = array.astype(str) if array.dtype.kind == "O" else array
+    if classes is not None:
+        arrays["classes"] = np.array(classes, np.str_)
+    if n_train is not None:
+        arrays["n_train"] = np.array(n_train)
+    images, own, content = _npz.checked(arrays, name)
+    check_names("classes", content.classes, name)
+    labels, train = own.pop("labels").astype(np.int64), content.n_train or len(images)
+    moments = training_statistics(images, train)
+    data = Dataset(
+        name=name,
+        images=images,
+        labels=labels,
+        classes=content.classes,
+        n_train=train,
+        checksum=ordered_checksum(images, labels, content.classes, train),
+        mean=tuple(moments["mean"]),
+        std=tuple(moments["std"]),
+        source={"kind": "samples", "files": []},
+        columns=own,
+        tokens=tokens_of(images),
+        content=content_checksum(images, labels, train),
+        notes=tuple(class_notes(labels, content.classes, train)),
+    )
+    warn(data)
+    return data
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    import torch
+
+    try:
+        if isinstance(values, torch.Tensor):
+            values = values.detach().cpu()
+        return np.asarray(values)
+    except Exception as error:  # array types of other libraries raise many types of errors
+        raise InvalidInput("dataset", name, f"an array ({error})") from error
