@@ -454,7 +454,8 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const stored* x, const stored
     const auto bytes = [&] {
         return (ROWS * chunk * s.columns + COLUMNS * ((chunk - 1) * s.stride + s.kernel) * s.width) * LANES * sizeof(stored);
     };
-    while (chunk > 1 && bytes() > FIRST_LEVEL) chunk--;
+    // In bfloat16 the sums, which stay in float, take longer to load than images from a farther cache.
+    while (chunk > 1 && bytes() > (PAIR > 1 ? SECOND_LEVEL : FIRST_LEVEL)) chunk--;
     for (int first = 0; first < s.rows; first += chunk)
         for (int ky = 0; ky < s.kernel; ky++) {
             const Range ys = under_tap(s, ky, s.height, first, std::min(first + chunk, s.rows));
