@@ -4,16 +4,27 @@
 // load is out of place and no lane is idle, whatever the shape, and taps that fall beside the image are left out.
 // Gradients of the weights of many planes are products of matrices, with planes of results as lanes.
 // A last bundle may be filled in part; its other lanes hold zeros in gradients and are read by nobody elsewhere.
-// Compiled for one type of number, REAL.
+// Compiled for one type of number, REAL; with BF16, for images and gradients in bfloat16 and sums in float.
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
+#ifdef BF16
+#include <immintrin.h>
+#endif
 
-using real = REAL;
+using real = REAL;  // of sums, weights and their gradients
+#ifdef BF16
+struct stored {  // of images and their gradients
+    std::uint16_t bits;
+};
+#else
+using stored = real;
+#endif
 
 extern "C" {
 // Of a block; pool is 0 where nothing is pooled. As in conv_block.py.
@@ -43,6 +54,64 @@ inline vec held(vec v) {
     asm volatile("" : "+x"(v));
     return v;
 }
+inline vec load_some(const real* p, int count) {
+    vec v{};
+    std::memcpy(&v, p, count * sizeof(real));
+    return v;
+}
+
+// A factor of a product, of which a register holds V: in bfloat16 a pair of numbers, whose products are added up.
+#ifdef BF16
+typedef std::uint32_t factor;
+typedef factor factors __attribute__((vector_size(NATIVE), aligned(alignof(factor)), may_alias));
+constexpr int PAIR = 2;
+
+inline vec load(const stored* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return vec(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline vec load_some(const stored* p, int count) {
+    stored numbers[V] = {};
+    std::memcpy(numbers, p, count * sizeof(stored));
+    return load(numbers);
+}
+inline __m256i narrowed(vec v) { return __m256i(_mm512_cvtneps_pbh(__m512(v))); }
+inline void store(stored* p, vec v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrowed(v)); }
+inline vec rounded(vec v) { return vec(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrowed(v)), 16)); }
+
+inline factors load(const factor* p) { return *reinterpret_cast<const factors*>(p); }
+inline factors all(factor value) { return value - factors{}; }
+inline factors held(factors v) {
+    asm volatile("" : "+x"(v));
+    return v;
+}
+inline vec with_product(vec sum, factors a, factors b) {
+    return vec(_mm512_dpbf16_ps(__m512(sum), __m512bh(a), __m512bh(b)));
+}
+inline std::uint32_t narrowed(real value) { return _mm_cvtsi128_si32(__m128i(_mm_cvtneps_pbh(_mm_set_ss(value)))) & 0xffff; }
+inline factor paired(real first, real second) { return narrowed(first) | narrowed(second) << 16; }
+// All images of a bundle, or those of the first half.
+template <int HALVES>
+inline factors images(const stored* p, int) {
+    if constexpr (HALVES == 2)
+        return load(reinterpret_cast<const factor*>(p));
+    else
+        return factors(_mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
+#else
+typedef real factor;
+typedef vec factors;
+constexpr int PAIR = 1;
+
+inline vec rounded(vec v) { return v; }
+inline vec with_product(vec sum, factors a, factors b) { return sum + a * b; }
+inline factor paired(real first, real) { return first; }
+// The images of half a bundle.
+template <int HALVES>
+inline factors images(const stored* p, int half) {
+    return load(p + half * V);
+}
+#endif
 #define UNROLLED _Pragma("GCC unroll 16")
 #define OWN_REGISTERS __attribute__((noinline))  // inside a larger function, sums would be spilled
 
@@ -120,7 +189,7 @@ inline int of_tile(int all, int most, int number) {
 constexpr int FIRST_LEVEL = 24 << 10;  // bytes of the nearest cache that data to be used again may take
 
 struct Correlation {
-    const real *from, *w;  // of the bundle; weights (planes, kernel, kernel, ROWS)
+    const factor *from, *w;  // of the bundle; weights (planes, kernel, kernel, ROWS)
     int planes, width, kernel, step;
     size from_plane, to_plane;
     bool begun;  // the results hold the sums over planes before
@@ -128,24 +197,24 @@ struct Correlation {
 
 // A pixel of ROWS planes of results: sums over planes and taps, for all of a bundle's images or the first half.
 template <int ROWS, int HALVES>
-OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real* bias, real* to) {
+OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real* bias, stored* to) {
     vec total[ROWS][HALVES];
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int h = 0; h < HALVES; h++)
             total[r][h] = c.begun ? load(to + r * c.to_plane + h * V) : all(bias ? bias[r] : 0);
-    const real* from = c.from + size(ys.source * c.width + xs.source) * LANES;
-    const real* w = c.w + (ys.tap * c.kernel + xs.tap) * ROWS;
+    const factor* from = c.from + size(ys.source * c.width + xs.source) * LANES;
+    const factor* w = c.w + (ys.tap * c.kernel + xs.tap) * ROWS;
     const size from_row = c.width * LANES, w_row = c.step * c.kernel * ROWS, w_plane = c.kernel * c.kernel * ROWS;
     const size w_tap = c.step * ROWS, from_plane = c.from_plane;
     for (int i = 0; i < c.planes; i++, from += from_plane, w += w_plane)
         for (int y = 0; y < ys.count; y++) {
-            const real *x = from + y * from_row, *end = x + xs.count * LANES, *tap = w + y * w_row;
+            const factor *x = from + y * from_row, *end = x + xs.count * LANES, *tap = w + y * w_row;
             for (; x < end; x += LANES, tap += w_tap) {
-                vec value[HALVES];
+                factors value[HALVES];
                 UNROLLED for (int h = 0; h < HALVES; h++) value[h] = held(load(x + h * V));
                 UNROLLED for (int r = 0; r < ROWS; r++) {
-                    const vec weight = held(all(tap[r]));
-                    UNROLLED for (int h = 0; h < HALVES; h++) total[r][h] += value[h] * weight;
+                    const factors weight = held(all(tap[r]));
+                    UNROLLED for (int h = 0; h < HALVES; h++) total[r][h] = with_product(total[r][h], value[h], weight);
                 }
             }
         }
@@ -164,33 +233,62 @@ inline void with_constant(int n, Work work) {
     }
 }
 
+// The factors of the images of all bundles: in bfloat16, each of two planes side by side.
+inline const factor* factors_of(const stored* from, int bundles, int planes, size plane) {
+#ifdef BF16
+    static thread_local std::vector<factor> scratch;
+    const int pairs = (planes + 1) / 2;
+    if (scratch.size() < std::size_t(bundles) * pairs * plane) scratch.resize(std::size_t(bundles) * pairs * plane);
+    factor* to = scratch.data();
+    const auto widened = [](const stored* p) {
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    };
+    for (int bundle = 0; bundle < bundles; bundle++)
+        for (int first = 0; first < planes; first += 2) {
+            const stored* pair = from + (size(bundle) * planes + first) * plane;
+            for (size at = 0; at < plane; at += V, to += V) {
+                const __m512i low = widened(pair + at), high = first + 1 < planes ? widened(pair + plane + at) : __m512i{};
+                *reinterpret_cast<factors*>(to) = factors(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+            }
+        }
+    return scratch.data();
+#else
+    return from;
+#endif
+}
+
 // The product of ``weight(row, plane)``, which points at a kernel's taps, and ``from``, for n images: planes of
 // results (bundles, rows, to_height, to_width). ``finish(row)`` follows on each, while it is in the cache.
 template <class Weight, class Spans, class Finish>
-inline void correlate_all(const Sizes& s, int n, const real* from, int planes, int height, int width, Weight weight,
-                          Spans span, int step, const real* bias, real* to, int rows, int to_height, int to_width,
+inline void correlate_all(const Sizes& s, int n, const stored* from, int planes, int height, int width, Weight weight,
+                          Spans span, int step, const real* bias, stored* to, int rows, int to_height, int to_width,
                           Finish finish) {
-    static thread_local std::vector<real> packed;
+    static thread_local std::vector<factor> packed;
     packed.resize(size(planes) * s.taps * MOST_ROWS);
     Correlation c{nullptr, packed.data(), planes, width, s.kernel, step, plane(height, width), plane(to_height, to_width), false};
-    const int most = std::max(1, FIRST_LEVEL / (s.taps * LANES * int(sizeof(real))));
+    const int pairs = (planes + PAIR - 1) / PAIR;
+    const factor* source = factors_of(from, (n + LANES - 1) / LANES, planes, c.from_plane);
+    // Sums over a part of the planes are stored, which would round them in bfloat16.
+    const int most = PAIR > 1 ? pairs : std::max(1, FIRST_LEVEL / (s.taps * LANES * int(sizeof(real))));
     std::vector<Span> ys, xs;
     for (int y = 0; y < to_height; y++) ys.push_back(span(y, height));
     for (int x = 0; x < to_width; x++) xs.push_back(span(x, width));
     for (int tile = 0, row = 0, count; (count = of_tile(rows, MOST_ROWS, tile)); tile++) {
         with_constant<MOST_ROWS>(count, [&]<int ROWS>() {
-            for (int i = 0; i < planes; i++)
+            for (int i = 0; i < pairs; i++)
                 for (int r = 0; r < ROWS; r++)
-                    for (int tap = 0; tap < s.taps; tap++)
-                        packed[(size(i) * s.taps + tap) * ROWS + r] = weight(row + r, i)[tap];
+                    for (int tap = 0; tap < s.taps; tap++) {
+                        const real second = PAIR * i + 1 < planes ? weight(row + r, PAIR * i + 1)[tap] : 0;
+                        packed[(size(i) * s.taps + tap) * ROWS + r] = paired(weight(row + r, PAIR * i)[tap], second);
+                    }
             for (int bundle = 0; bundle * LANES < n; bundle++) {
                 const auto at = n - bundle * LANES > V ? correlate<ROWS, 2> : correlate<ROWS, 1>;
                 // What a pixel depends on of so many planes stays in the first cache until the next pixel.
-                for (int part = 0, first = 0; (c.planes = of_tile(planes, most, part)); part++, first += c.planes) {
+                for (int part = 0, first = 0; (c.planes = of_tile(pairs, most, part)); part++, first += c.planes) {
                     c.begun = part > 0;
-                    c.from = from + (size(bundle) * planes + first) * c.from_plane;
+                    c.from = source + (size(bundle) * pairs + first) * c.from_plane;
                     c.w = packed.data() + size(first) * s.taps * ROWS;
-                    real* pixel = to + (size(bundle) * rows + row) * c.to_plane;
+                    stored* pixel = to + (size(bundle) * rows + row) * c.to_plane;
                     for (const Span& y : ys)
                         for (const Span& x : xs) {
                             at(c, y, x, bias ? bias + row : nullptr, pixel);
@@ -245,9 +343,9 @@ inline void transpose(vec* v) {
 
 // Planes in bundles to rows (pixels, n, width): the numbers of all planes at a pixel of an image side by side, and
 // zeros where the width exceeds their number.
-inline void to_rows(const real* from, int planes, size from_plane, int pixels, int n, int width, real* to) {
+inline void to_rows(const stored* from, int planes, size from_plane, int pixels, int n, int width, real* to) {
     for (int at = 0; at < n; at += V) {
-        const real* half = from + size(at / LANES) * planes * from_plane + at % LANES;
+        const stored* half = from + size(at / LANES) * planes * from_plane + at % LANES;
         for (int p = 0; p < pixels; p++)
             for (int first = 0; first < width; first += V) {
                 vec v[V] = {};
@@ -266,7 +364,7 @@ constexpr int SECOND_LEVEL = 128 << 10;  // bytes of the second cache that data 
 
 // Whether products of matrices are the faster way to dw. Measured by benchmarks.kernels.
 inline bool by_rows(const Sizes& s) {
-    return s.outputs >= 32 && s.channels >= 8 && (REGISTERS == 32 || s.pixels <= 16);
+    return PAIR == 1 && s.outputs >= 32 && s.channels >= 8 && (REGISTERS == 32 || s.pixels <= 16);
 }
 
 // Rows of x and of dz: of ``pixels`` side by side, for each of ``images``.
@@ -315,7 +413,7 @@ inline void add_tap(const Sizes& s, int tap, int begin, int end, const real* x, 
 }
 
 // dw as products of matrices, with planes of results as lanes: no sum over lanes, which small planes hardly pay for.
-inline void weight_gradients_of_rows(const Sizes& s, const real* x, const real* dz, real* dw, int n) {
+inline void weight_gradients_of_rows(const Sizes& s, const stored* x, const stored* dz, real* dw, int n) {
     static thread_local std::vector<real> x_rows, dz_rows, scratch;
     const int vectors = (s.outputs + V - 1) / V, weights = s.channels * s.taps;
     x_rows.resize(size(s.height) * s.width * n * s.channels);
@@ -343,19 +441,21 @@ inline void weight_gradients_of_rows(const Sizes& s, const real* x, const real* 
     }
 }
 
-constexpr int MOST_OUTPUTS = 4, MOST_CHANNELS = 3;  // of weight gradients at once: their sums fill the registers
+constexpr int MOST_OUTPUTS = PAIR > 1 ? 8 : 4, MOST_CHANNELS = 3;  // of weight gradients at once: their sums fill the registers
 constexpr int TOGETHER = 4;  // bundles at once of small planes
 
 // Adds to ``totals`` (ROWS, COLUMNS, kernel, kernel) the products of ROWS planes of dz and COLUMNS planes of x.
 template <int ROWS, int COLUMNS, int HALVES>
-OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz, size dz_bundle, vec* totals,
+OWN_REGISTERS void weight_gradient(const Sizes& s, const stored* x, const stored* dz, size dz_bundle, vec* totals,
                                    int bundles) {
+    constexpr int PARTS = PAIR > 1 ? 1 : HALVES;
     const size in = s.in, out = s.out, step = s.stride * LANES;
     int chunk = s.rows;
     const auto bytes = [&] {
-        return (ROWS * chunk * s.columns + COLUMNS * ((chunk - 1) * s.stride + s.kernel) * s.width) * LANES * sizeof(real);
+        return (ROWS * chunk * s.columns + COLUMNS * ((chunk - 1) * s.stride + s.kernel) * s.width) * LANES * sizeof(stored);
     };
-    while (chunk > 1 && bytes() > FIRST_LEVEL) chunk--;
+    // In bfloat16 the sums, which stay in float, take longer to load than images from a farther cache.
+    while (chunk > 1 && bytes() > (PAIR > 1 ? SECOND_LEVEL : FIRST_LEVEL)) chunk--;
     for (int first = 0; first < s.rows; first += chunk)
         for (int ky = 0; ky < s.kernel; ky++) {
             const Range ys = under_tap(s, ky, s.height, first, std::min(first + chunk, s.rows));
@@ -368,16 +468,16 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz
                     UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] = kept[(r * COLUMNS + c) * s.taps];
                 for (int bundle = 0; bundle < bundles; bundle++)
                     for (int y = ys.first; y < ys.first + ys.count; y++) {
-                        const real* g = dz + bundle * dz_bundle + size(y * s.columns + xs.first) * LANES;
-                        const real* end = g + xs.count * LANES;
-                        const real* from = x + bundle * s.channels * in + source(s, y, xs.first, ky, kx) * LANES;
+                        const stored* g = dz + bundle * dz_bundle + size(y * s.columns + xs.first) * LANES;
+                        const stored* end = g + xs.count * LANES;
+                        const stored* from = x + bundle * s.channels * in + source(s, y, xs.first, ky, kx) * LANES;
                         for (; g < end; g += LANES, from += step)
-                            UNROLLED for (int v = 0; v < HALVES * V; v += V) {
-                                vec value[COLUMNS];
-                                UNROLLED for (int c = 0; c < COLUMNS; c++) value[c] = held(load(from + c * in + v));
+                            UNROLLED for (int part = 0; part < PARTS; part++) {
+                                factors value[COLUMNS];
+                                UNROLLED for (int c = 0; c < COLUMNS; c++) value[c] = held(images<HALVES>(from + c * in, part));
                                 UNROLLED for (int r = 0; r < ROWS; r++) {
-                                    const vec gradient = held(load(g + r * out + v));
-                                    UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] += gradient * value[c];
+                                    const factors gradient = held(images<HALVES>(g + r * out, part));
+                                    UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] = with_product(total[r][c], gradient, value[c]);
                                 }
                             }
                     }
@@ -388,7 +488,7 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz
 }
 
 // dw of ``outputs`` planes, at most MOST_OUTPUTS.
-inline void weight_gradients(const Sizes& s, int outputs, const real* x, const real* dz, size dz_bundle, real* dw,
+inline void weight_gradients(const Sizes& s, int outputs, const stored* x, const stored* dz, size dz_bundle, real* dw,
                              int n) {
     static thread_local std::vector<real> scratch;
     scratch.resize(MOST_OUTPUTS * MOST_CHANNELS * s.taps * V);
@@ -442,7 +542,7 @@ inline bool is_2x2(const Sizes& s) { return s.pool == 2 && s.pool_stride == 2 &&
 
 // out = the largest of each window of relu(z * scale + shift + residual)
 template <int SIDE>
-inline void finish(const Sizes& s, const real* z, real scale, real shift, const real* residual, real* out) {
+inline void finish(const Sizes& s, const stored* z, real scale, real shift, const stored* residual, stored* out) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
     const auto rectified = [&](vec value) { return value < least ? least : value; };
     if (!s.pool)
@@ -463,8 +563,8 @@ inline void finish(const Sizes& s, const real* z, real scale, real shift, const 
 
 // Gradients g of what `finish` rectifies, given those of ``out``; adds up g and g * (z - mean).
 template <int SIDE>
-inline void begin_backward(const Sizes& s, const real* dout, const real* z, real scale, real shift, real mean,
-                           const real* out, real* g, Total& total, Total& product) {
+inline void begin_backward(const Sizes& s, const stored* dout, const stored* z, real scale, real shift, real mean,
+                           const stored* out, stored* g, Total& total, Total& product) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
     if (!s.pool)
         return each_vector(s.pixels, [&](size at, int half) {
@@ -474,7 +574,7 @@ inline void begin_backward(const Sizes& s, const real* dout, const real* z, real
             product.v[half] += gradient * (load(z + at) - mean);
         });
     // Windows of 2x2 leave at most an edge.
-    if (SIDE == 0 || s.rows % 2 || s.columns % 2) std::memset(g, 0, s.pixels * LANES * sizeof(real));
+    if (SIDE == 0 || s.rows % 2 || s.columns % 2) std::memset(g, 0, s.pixels * LANES * sizeof(stored));
     each_window<SIDE>(s, [&](int p, int y0, int y1, int x0, int x1) {
         UNROLLED for (int half = 0; half < 2; half++) {
             const vec best = load(out + size(p) * LANES + half * V);
@@ -483,7 +583,7 @@ inline void begin_backward(const Sizes& s, const real* dout, const real* z, real
             UNROLLED for (int y = y0; y < y1; y++)
                 UNROLLED for (int x = x0; x < x1; x++) {
                     const size at = size(y * s.columns + x) * LANES + half * V;
-                    const vec value = load(z + at), taken = value * scale + shift == best ? left : vec{};
+                    const vec value = load(z + at), taken = rounded(value * scale + shift) == best ? left : vec{};
                     left -= taken;  // the first of equals takes the gradient, as in torch
                     store(g + at, SIDE ? taken : load(g + at) + taken);
                     product.v[half] += taken * (value - mean);
@@ -499,31 +599,31 @@ extern "C" {
 int lanes() { return LANES; }
 
 // Images (n, channels, height, width) to bundles (bundles, channels, pixels, LANES), and back.
-void pack(const real* images, real* bundles, int n, int channels, int height, int width) {
+void pack(const stored* images, stored* bundles, int n, int channels, int height, int width) {
     const int pixels = height * width;
     for (int first = 0; first < (n + LANES - 1) / LANES * LANES; first += V)
         for (int c = 0; c < channels; c++) {
-            const real* from = images + (size(first) * channels + c) * pixels;
-            real* to = bundles + (size(first / LANES) * channels + c) * plane(height, width) + first % LANES;
+            const stored* from = images + (size(first) * channels + c) * pixels;
+            stored* to = bundles + (size(first / LANES) * channels + c) * plane(height, width) + first % LANES;
             for (int p = 0; p < pixels; p += V) {
                 const int some = std::min(V, pixels - p);
                 vec v[V] = {};
                 for (int i = 0; i < std::min(V, n - first); i++) {
-                    const real* row = from + size(i) * channels * pixels + p;
-                    some < V ? (void)std::memcpy(v + i, row, some * sizeof(real)) : (void)(v[i] = load(row));
+                    const stored* row = from + size(i) * channels * pixels + p;
+                    v[i] = some < V ? load_some(row, some) : load(row);
                 }
                 transpose(v);
                 for (int j = 0; j < some; j++) store(to + (p + j) * LANES, v[j]);
             }
         }
 }
-void unpack(const real* bundles, real* images, int n, int channels, int height, int width) {
+void unpack(const stored* bundles, stored* images, int n, int channels, int height, int width) {
     const int pixels = height * width;
     for (int first = 0; first < n; first += LANES)
         for (int c = 0; c < channels; c++, bundles += plane(height, width))
             for (int p = 0; p < pixels; p += 64)
                 for (int i = 0; i < std::min(LANES, n - first); i++) {
-                    real* to = images + (size(first + i) * channels + c) * pixels;
+                    stored* to = images + (size(first + i) * channels + c) * pixels;
                     for (int q = p; q < std::min(p + 64, pixels); q++) to[q] = bundles[q * LANES + i];
                 }
 }
@@ -531,9 +631,9 @@ void unpack(const real* bundles, real* images, int n, int channels, int height, 
 // z is the convolution. moments (3, outputs): mean of z, the inverse of its standard deviation, and what is added
 // to scaled z. With ``training`` the moments are the batch's and the running ones move; else they are the running.
 // bias and residual may be null; gamma to running_var are null without batch norm.
-void forward(const Shape& shape, const real* x, const real* w, const real* bias, const real* gamma, const real* beta,
-             const real* residual, real* running_mean, real* running_var, double momentum, double eps, int training,
-             real* z, real* moments, real* out, int n) {
+void forward(const Shape& shape, const stored* x, const real* w, const real* bias, const real* gamma, const real* beta,
+             const stored* residual, real* running_mean, real* running_var, double momentum, double eps, int training,
+             stored* z, real* moments, stored* out, int n) {
     const Sizes s(shape);
     const int bundles = (n + LANES - 1) / LANES;
     const auto plane_of = [&](int bundle, int o) { return size(bundle) * s.outputs + o; };
@@ -544,14 +644,14 @@ void forward(const Shape& shape, const real* x, const real* w, const real* bias,
             if (training) {
                 const real count = real(n) * s.pixels;
                 for (int bundle = 0; bundle < bundles; bundle++) {
-                    const real* from = z + plane_of(bundle, o) * s.out;
+                    const stored* from = z + plane_of(bundle, o) * s.out;
                     Total total;
                     each_vector(s.pixels, [&](size at, int half) { total.v[half] += load(from + at); });
                     mean += total.of(n - bundle * LANES);
                 }
                 mean /= count;
                 for (int bundle = 0; bundle < bundles; bundle++) {
-                    const real* from = z + plane_of(bundle, o) * s.out;
+                    const stored* from = z + plane_of(bundle, o) * s.out;
                     Total total;
                     each_vector(s.pixels, [&](size at, int half) {
                         const vec centred = load(from + at) - mean;
@@ -584,17 +684,17 @@ void forward(const Shape& shape, const real* x, const real* w, const real* bias,
 }
 
 // Gradients of everything, given those of ``out``; dx, dbias and dresidual may be null.
-void backward(const Shape& shape, const real* dout, const real* x, const real* w, const real* gamma, const real* z,
-              const real* moments, const real* out, int training, real* dx, real* dw, real* dbias, real* dgamma,
-              real* dbeta, real* dresidual, int n) {
+void backward(const Shape& shape, const stored* dout, const stored* x, const real* w, const real* gamma, const stored* z,
+              const real* moments, const stored* out, int training, stored* dx, real* dw, real* dbias, real* dgamma,
+              real* dbeta, stored* dresidual, int n) {
     const Sizes s(shape);
     const int bundles = (n + LANES - 1) / LANES;
     // dx needs the gradients of all planes of z, and so may dw; else it takes those of a tile.
     const bool all_planes = dx || by_rows(s);
     const int kept = all_planes ? s.outputs : MOST_OUTPUTS;
-    static thread_local std::vector<real> scratch;
+    static thread_local std::vector<stored> scratch;
     if (scratch.size() < std::size_t(bundles * kept * s.out)) scratch.resize(bundles * kept * s.out);
-    real* dz = scratch.data();
+    stored* dz = scratch.data();
     const auto gradient_of_plane = [&](int o, int row) {
         const auto to = [&](int bundle) { return dz + (size(bundle) * kept + row) * s.out; };
         const auto from = [&](int bundle) { return z + (size(bundle) * s.outputs + o) * s.out; };
@@ -605,7 +705,7 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
             const size at = (size(bundle) * s.outputs + o) * s.pooled;
             Total totals, products;
             (is_2x2(s) ? begin_backward<2> : begin_backward<0>)(s, dout + at, from(bundle), scale, shift, mean, out + at, to(bundle), totals, products);
-            if (dresidual) std::memcpy(dresidual + at, to(bundle), s.out * sizeof(real));
+            if (dresidual) std::memcpy(dresidual + at, to(bundle), s.out * sizeof(stored));
             total += totals.of(n - bundle * LANES);
             product += products.of(n - bundle * LANES);
         }
@@ -620,8 +720,8 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
             for (int bundle = 0; bundle < bundles; bundle++) {
                 vec real_images[2];
                 for (int i = 0; i < LANES; i++) real_images[i / V][i % V] = bundle * LANES + i < n;
-                real* g = to(bundle);
-                const real* value = from(bundle);
+                stored* g = to(bundle);
+                const stored* value = from(bundle);
                 Total totals;
                 each_vector(s.pixels, [&](size at, int half) {
                     const vec gradient = (load(g + at) * scale + load(value + at) * linear + constant) * real_images[half];

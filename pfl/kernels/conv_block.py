@@ -25,7 +25,11 @@ FEWEST = {"narrow": 4, "wide": 12}
 """Smallest batches for which our kernels are faster, in networks of at most 16 channels and of more. Smaller
 ones leave lanes idle, and weights must be repacked in every step. Measured by the same benchmark."""
 
-_REAL = {torch.float32: "float", torch.float64: "double"}
+_CONSTANTS: dict[torch.dtype, dict[str, str | int]] = {
+    torch.float32: {"REAL": "float"},
+    torch.float64: {"REAL": "double"},
+    torch.bfloat16: {"REAL": "float", "BF16": 1},
+}
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,10 @@ def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wi
     return (
         len(x) >= FEWEST[width]
         and x.device.type == "cpu"
-        and x.dtype in _REAL
         and torch.get_num_threads() == 1
-        and not torch.is_autocast_enabled("cpu")
         and torch.backends.cpu.get_cpu_capability() in INSTRUCTIONS
         and not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
-        and _library(x.dtype) is not None
+        and _library(_stored(x)) is not None
     )
 
 
@@ -92,7 +94,7 @@ def conv_block(
     assert residual is None or pooling is None
     convolution = (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
     block = _block(tuple(x.shape), convolution, norm is not None, relu, pooling)
-    inputs = (x.data if isinstance(x, Bundles) else x), conv.weight, conv.bias
+    inputs = (x.data if isinstance(x, Bundles) else x.to(_stored(x))), conv.weight, conv.bias
     affine = (norm.weight, norm.bias) if norm else (None, None)
     out = _ConvBlock.apply(*inputs, *affine, residual.data if residual else None, block, norm)
     return Bundles(out, block.result)
@@ -127,10 +129,17 @@ class _Block:
 _block = lru_cache(maxsize=1024)(_Block)
 
 
+def _stored(x: Tensor) -> torch.dtype:
+    """The dtype of the bundles of images ``x``: that of autocast, where it is enabled."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+
+
 @cache
 def _library(dtype: torch.dtype) -> Any:
-    """The kernels; None where there are none."""
-    return compiled("conv_block", REAL=_REAL[dtype])
+    """The kernels for bundles of ``dtype``; None where there are none."""
+    if dtype not in _CONSTANTS or (dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported()):
+        return None
+    return compiled("conv_block", **_CONSTANTS[dtype])
 
 
 class _ConvBlock(torch.autograd.Function):
@@ -154,7 +163,7 @@ class _ConvBlock(torch.autograd.Function):
         x = _packed(kernel, x, block.shape) if ctx.images else x
         weight = weight.contiguous()
         convolved = _bundles(kernel, x, block.convolved)
-        moments = x.new_empty((3, len(weight)))
+        moments = weight.new_empty((3, len(weight)))
         out = _bundles(kernel, x, block.result)
         training = norm is not None and norm.training
         kernel.forward(
