@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from pfl.data.dataset import Dataset
-from pfl.data.partition import Partition
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
 
 
 class NaiveFedAvg:
@@ -26,9 +28,17 @@ class NaiveFedAvg:
         dataset: the images.
         partition: which client has which images, for training and for testing.
         batch_size: images per step, in training and in evaluation.
+        shuffle: redraw the batches in every epoch.
     """
 
-    def __init__(self, model: nn.Module, dataset: Dataset, partition: Partition, batch_size: int):
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: Dataset,
+        partition: Partition,
+        batch_size: int,
+        shuffle: bool = True,
+    ):
         mean, std = (torch.tensor(value).view(-1, 1, 1) for value in (dataset.mean, dataset.std))
         images = torch.from_numpy(dataset.images).float().div_(255).sub_(mean).div_(std)
         labels = torch.from_numpy(dataset.labels)
@@ -39,6 +49,7 @@ class NaiveFedAvg:
         self.model = model
         self.device = next(model.parameters()).device
         self.batch_size = batch_size
+        self.shuffle = shuffle
         self.train_sets, self.test_sets = sets(partition.train), sets(partition.test)
 
     def train(
@@ -51,7 +62,7 @@ class NaiveFedAvg:
             model.train()
             optimiser = torch.optim.SGD(model.parameters(), lr=lr)
             for _ in range(epochs):
-                for images, labels in DataLoader(self.train_sets[client], self.batch_size, shuffle=True):
+                for images, labels in DataLoader(self.train_sets[client], self.batch_size, self.shuffle):
                     x, y = images.to(self.device), labels.to(self.device)
                     optimiser.zero_grad()
                     F.cross_entropy(model(x), y).backward()

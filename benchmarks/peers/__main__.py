@@ -1,0 +1,179 @@
+"""The same federated training by the frameworks that a package index has, beside ours and the textbook loop.
+
+``python -m benchmarks.peers --help``. FedAvg on CIFAR-10's images in 100 clients: every script gets the same
+images, partition, participants and first weights. First the check: with the batches in a fixed order, each
+framework's global model after a few rounds beside the textbook loop's. Then the measurement, on one core and
+on all cores, framework after framework in turn, so that other work on the machine affects all of them.
+Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks import report
+from benchmarks.peers.environments import FOLDER, PEERS, ROOT, Peer, interpreter
+from benchmarks.peers.inputs import WORKLOAD, write_inputs
+from benchmarks.peers.table import lines_of_code, summary, write_readme
+from benchmarks.peers.tree import run_tree
+from benchmarks.workload import Device, JsonFile, run, write
+from pfl.core.errors import InvalidInput, unknown_name
+
+ROUNDS = {"lenet5_bn": 10, "cnn4": 3}
+"""Rounds that take a similar time."""
+CHECKED = 2  # rounds of the check
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pfl-repro/peers"
+TIMEOUT = 600.0  # seconds of one run
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the scripts run.
+
+    Attributes:
+        folder: of the inputs, and of what the scripts write.
+        pythons: the interpreter of each peer.
+        device: cpu or cuda.
+    """
+
+    folder: Path
+    pythons: Mapping[str, Path]
+    device: str
+
+    def run(self, name: str, model: str, rounds: int, cores: int, shuffle: bool = True) -> dict[str, Any]:
+        """What a script measured, and what its processes used. Its model stays in ``<name>.pt``."""
+        peer, python = PEERS[name], self.pythons[name]
+        record, spec = self.folder / f"{name}.json", self.folder / f"{name}-work.json"
+        work = {
+            "inputs": str(self.folder),
+            "model": model,
+            "rounds": rounds,
+            "epochs": WORKLOAD.epochs,
+            "batch_size": WORKLOAD.batch_size,
+            "lr": WORKLOAD.lr,
+            "eval_every": WORKLOAD.eval_every,
+            "shuffle": shuffle,
+            "workers": cores,
+            "device": self.device,
+            "began": time.time(),
+            "record": str(record),
+            "weights": str(self.folder / f"{name}.pt"),
+            "rule": WORKLOAD.partition,
+        }
+        spec.write_text(json.dumps(work), encoding="utf-8")
+        record.unlink(missing_ok=True)
+        launcher = ["-m", *peer.launcher, str(cores)] if peer.launcher and cores > 1 else []
+        command = [str(python), *launcher, str(peer.script), str(spec)]
+        available = sorted(os.sched_getaffinity(0))
+        log = self.folder / f"{name}.log"
+        usage = run_tree(command, self._environment(peer, cores), available[-cores:], log, TIMEOUT)
+        return {**json.loads(record.read_text(encoding="utf-8")), **asdict(usage)}
+
+    def _environment(self, peer: Peer, cores: int) -> dict[str, str]:
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        if peer.requirements is None:
+            variables["PYTHONPATH"] = str(ROOT)
+        variables["OMP_NUM_THREADS"] = str(cores if peer.threads else 1)
+        if self.device == "cpu":
+            variables["CUDA_VISIBLE_DEVICES"] = ""
+        return variables | dict(peer.environment)
+
+
+def main(
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each network, instead of its own.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A framework; may be repeated.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="A network; may be repeated.")] = None,
+    workers: Annotated[list[int] | None, typer.Option(help="Cores; may be repeated.")] = None,
+    repeats: Annotated[int, typer.Option(help="Measured repeats, interleaved.")] = 1,
+    environments: Annotated[Path, typer.Option(help="Folder of the frameworks' environments.")] = CACHE,
+    prepare: Annotated[bool, typer.Option(help="Only make the environments.")] = False,
+    device: Device = "cpu",
+    json_file: JsonFile = None,
+) -> None:
+    """Check that all frameworks do the same work, and measure each on one core and on all cores."""
+    for name in only or ():
+        if name not in PEERS:
+            raise unknown_name("framework", name, PEERS)
+    for name in model or ():
+        if name not in ROUNDS:
+            raise unknown_name("network", name, ROUNDS)
+    pythons = _interpreters(only or list(PEERS), environments)
+    if prepare:
+        return
+    lengths = {name: rounds or ROUNDS[name] for name in model or ROUNDS}
+    workload = replace(WORKLOAD, rounds=max(CHECKED, *lengths.values()))
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), pythons, device)
+        write_inputs(bench.folder, workload, list(lengths))
+        check = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
+        runs = []
+        for repeat in range(repeats):
+            for name, length in lengths.items():
+                for cores in workers or _cores(device):
+                    for peer in pythons:
+                        figures = bench.run(peer, name, length, cores)
+                        runs.append({"peer": peer, "model": name, "cores": cores, "repeat": repeat} | figures)
+                        print(_line(runs[-1]), flush=True)
+    figures = {
+        "lines": {name: lines_of_code(*PEERS[name].files) for name in pythons},
+        "titles": {name: PEERS[name].title for name in pythons},
+        "check": check,
+        "runs": runs,
+    }
+    for row in summary(figures):
+        print(f"{row['title']:<14} {row['model']:<10} {row['cores']} cores: {row['training_ratio']:.2f}")
+    write(json_file, workload, figures, device=device)
+    if json_file and json_file.resolve().parent == (ROOT / report.FOLDER).resolve():
+        report.main()
+        write_readme(ROOT)
+
+
+def _cores(device: str) -> list[int]:
+    return [1] if device == "cuda" else sorted({1, len(os.sched_getaffinity(0))})
+
+
+def _interpreters(names: list[str], environments: Path) -> dict[str, Path]:
+    """The frameworks whose environment can be made; the others are named."""
+    pythons = {}
+    for name in ["textbook", *(name for name in names if name != "textbook")]:
+        try:
+            pythons[name] = interpreter(PEERS[name], environments)
+        except InvalidInput as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    return pythons
+
+
+def _checked(bench: Bench, name: str, model: str) -> dict[str, float]:
+    """The largest difference of a weight from the textbook loop's, and the accuracies, in a fixed order."""
+    figures = bench.run(name, model, CHECKED, 1, shuffle=False)
+    theirs, textbook = (torch.load(bench.folder / f"{peer}.pt") for peer in (name, "textbook"))
+    difference = max((a - b).abs().max().item() for a, b in zip(theirs, textbook, strict=True))
+    accuracy = figures["accuracies"][str(CHECKED)]
+    print(f"check: {name:<10} weights differ by {difference:.1e}, accuracy {accuracy:.2f} %", flush=True)
+    return {"difference": difference, "accuracy": accuracy, "samples": figures["samples"]}
+
+
+def _line(figures: dict[str, Any]) -> str:
+    rest = figures["seconds"] - figures["startup_seconds"]
+    return (
+        f"{figures['peer']:<10} {figures['model']:<10} {figures['cores']} cores: "
+        f"{figures['samples'] / figures['training_seconds']:>8,.0f} samples/s in training, "
+        f"{figures['samples'] / rest:>8,.0f} whole, start {figures['startup_seconds']:.1f} s, "
+        f"{figures['seconds']:.1f} s, CPU {figures['cpu_seconds']:.1f} s, "
+        f"{figures['peak_memory_bytes'] / 1e6:,.0f} MB, {list(figures['accuracies'].values())[-1]:.2f} %"
+    )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,107 @@
+"""Run a command, and measure its whole tree of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pfl.core.errors import InvalidInput
+
+MARK = "PFL_BENCHMARK_TREE"
+"""Environment variable that all processes of a tree inherit, even those whose parent has ended."""
+PAUSE = 0.5  # seconds between two looks at the tree
+GRACE = 10.0  # seconds that processes may outlive the first one
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a tree of processes used.
+
+    Attributes:
+        seconds: from the first process's start to its end.
+        cpu_seconds: user and system time of all processes, up to the last look at each.
+        peak_memory_bytes: highest sum of their memory, in which a shared page counts once.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int
+
+
+def run_tree(
+    command: Sequence[str], environment: dict[str, str], cores: Sequence[int], log: Path, timeout: float
+) -> Usage:
+    """Run ``command`` on ``cores`` until it ends.
+
+    Raises:
+        InvalidInput: it fails, or exceeds ``timeout`` seconds.
+    """
+    mark = uuid.uuid4().hex
+    cpu: dict[int, float] = {}
+    peak = 0
+    began = time.perf_counter()
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores)), *command]
+    with log.open("w") as output:
+        first = subprocess.Popen(
+            pinned, env=environment | {MARK: mark}, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+        )
+        try:
+            while first.poll() is None:
+                if time.perf_counter() - began > timeout:
+                    raise InvalidInput("script", command[1], f"one that ends within {timeout:.0f} seconds")
+                pids = members(mark)
+                peak = max(peak, sum(map(_memory, pids)))
+                cpu |= {pid: max(cpu.get(pid, 0.0), _cpu_seconds(pid)) for pid in pids}
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    first.wait(PAUSE)
+            seconds = time.perf_counter() - began
+        finally:
+            _end(mark)
+    if first.returncode:
+        lines = log.read_text(errors="replace").strip().splitlines() or [""]
+        raise InvalidInput("script", command[1], f"one that runs; {log} ends with: {lines[-1]}")
+    return Usage(seconds, sum(cpu.values()), peak)
+
+
+def members(mark: str) -> list[int]:
+    """The running processes of a tree."""
+    entry = f"{MARK}={mark}".encode()
+    pids = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and entry in (folder / "environ").read_bytes().split(b"\0"):
+                pids.append(int(folder.name))
+    return pids
+
+
+def _memory(pid: int) -> int:
+    """Bytes of a process, its share of shared pages included; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def _cpu_seconds(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _end(mark: str) -> None:
+    """Wait for the rest of a tree, and kill what does not end."""
+    deadline = time.perf_counter() + GRACE
+    while (pids := members(mark)) and time.perf_counter() < deadline:
+        time.sleep(PAUSE / 5)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
