@@ -24,7 +24,7 @@ def methods(
         print(_method_tables())
         return
     for name in names or METHODS:
-        lines = _hyperparameters(name)
+        lines = [*_hyperparameters(name), f"A new client gets: {METHODS[name].new_client}"]
         print(f"{name:<12} {METHODS.summary(name)}")
         for line in lines:
             print(f"{'':<14}{line}")
@@ -88,7 +88,7 @@ def _rule(name: str) -> str:
     rule = inspect.cleandoc(method.__doc__ or "").partition("\nSource:")[0].strip()
     fields = [
         textwrap.fill(f"- *{field}.* {text}", 110, subsequent_indent="  ", break_on_hyphens=False)
-        for field, text in method.fields().items()
+        for field, text in {**method.fields(), "New client": method.new_client}.items()
     ]
     return f"### {name}\n\n{rule}\n\n" + "\n".join(fields).replace("*shape", r"\*shape")
 

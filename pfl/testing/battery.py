@@ -320,6 +320,10 @@ def values_of(metrics: Metrics) -> Values:
     for name, metric in metrics.client_metrics.items():
         values |= {f"metric {name}": metric.pooled, f"metric {name} by client": metric.client_mean}
         values |= {f"metric {name} of clients": metric.per_client} if metric.per_client else {}
+    if metrics.unseen:
+        scores = [metrics.unseen.received, metrics.unseen.adapted, metrics.unseen.scratch]
+        values |= {f"unseen {name}": value for name, value in _columns(scores).items()}
+        values["unseen clients"] = [client.client for client in metrics.unseen.per_client]
     return values
 
 
