@@ -157,6 +157,11 @@ class Unseen:
     scratch: Accuracy
     per_client: tuple[UnseenClient, ...]
 
+    @property
+    def pooled(self) -> dict[str, float]:
+        """The pooled accuracies as received, adapted and from scratch, by name."""
+        return {name: value.pooled for name, value in vars(self).items() if isinstance(value, Accuracy)}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Unseen:
         """The scores that `dataclasses.asdict` made into a dictionary."""

@@ -91,6 +91,8 @@ class Simulation:
         everybody: Sequence[Everybody] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
+        whole = [of.federation for of in everybody] or federations
+        self.partitions = [of.partition for of in whole] * len(configs)
         self.moments = moments
         self.configs = configs
         self.config = configs[0]
@@ -290,12 +292,8 @@ class Simulation:
         """What the simulation computes, the code that does, and the moments that its history has; every
         checkpoint carries it."""
         runs = [
-            (
-                server.seed,
-                server.federation.partition.data_checksum,
-                server.federation.partition.checksum,
-            )
-            for server in (run.server for run in self.runs)
+            (run.server.seed, partition.data_checksum, partition.checksum)
+            for run, partition in zip(self.runs, self.partitions, strict=True)
         ]
         return json.dumps([*identity, runs, list(self.moments)], sort_keys=True)
 

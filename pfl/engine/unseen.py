@@ -112,7 +112,7 @@ def _admit(server: Server, seen: Server, method: Method) -> None:
     them where these share it; its rows of the method's state are as `Method.initialise` left them.
     """
     old = seen.everybody.cpu()
-    server.round, server.rounds_read = seen.round, seen.rounds_read
+    server.round = seen.round
     server.positions[old] = seen.positions
     counts = seen.clients, server.clients
     server.state = _extended(seen.state, server.state, *counts)

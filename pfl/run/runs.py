@@ -137,8 +137,7 @@ def _summary(run: Result) -> Iterator[Values]:
     metrics: Values = {}
     for name, metric in run.metrics.scalars.items():
         metrics |= {name: metric.pooled, f"{name}_client_mean": metric.client_mean}
-    of_unseen = vars(run.metrics.unseen) if run.metrics.unseen else {}
-    unseen = {f"unseen_{name}": one.pooled for name, one in of_unseen.items() if name != "per_client"}
+    unseen = run.metrics.unseen.pooled if run.metrics.unseen else {}
     yield {
         "pooled": pooled.last,
         "client_mean": mean.last,
@@ -146,7 +145,7 @@ def _summary(run: Result) -> Iterator[Values]:
         "best_round": pooled.best_round,
         "worst_decile": run.metrics.worst_decile,
         "client_deviation": run.metrics.client_deviation,
-        **unseen,
+        **{f"unseen_{name}": accuracy for name, accuracy in unseen.items()},
         **metrics,
         "diverged_at": run.metrics.diverged_at,
         "stopped_at": run.metrics.stopped_at,

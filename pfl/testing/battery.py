@@ -259,8 +259,7 @@ def run(case: Case, way: str) -> Values | None:
                 values |= {whose + name: value for name, value in values_of(result.metrics).items()}
         if execution.save:
             models = read_models(Path(execution.save))["seeds"].values()
-            clients = len(case.data.train)
-            values["models"] = [_digest(of_seed["tensors"], clients) for of_seed in models]
+            values["models"] = [_digest(of_seed["tensors"], len(of_seed["train"])) for of_seed in models]
     if case.own:
         values["asked"] = dict(case.own)
     if case.defaults:
