@@ -64,7 +64,7 @@ def test_a_client_is_either_seen_or_unseen_under_its_number_in_the_partition(dat
 def test_the_seed_of_the_run_draws_the_unseen_clients(partition):
     drawn = {seen_first(partition, 0.25, seed).ids for seed in range(20)}
     assert len(drawn) > 1
-    assert seen_first(partition, 0.25, 7) == seen_first(partition, 0.25, 7)
+    assert seen_first(partition, 0.25, 7).ids == seen_first(partition, 0.25, 7).ids
     assert seen_first(partition, 1e-9, 7).seen == partition.clients - 1
 
 
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_other_unseen_clients_is_refused(dataset, partition, tmp
 
 
 def test_a_simulation_that_diverges_tests_nobody(dataset, partition):
-    metrics = metrics_of(replace(CONFIG, lr=1e30), dataset, partition)
+    metrics = metrics_of(replace(CONFIG, lr=1e18), dataset, partition)
     assert metrics.diverged_at
     assert metrics.unseen is None
 
@@ -203,14 +203,14 @@ def test_an_option_that_is_not_accepted_is_one_line(options, line):
 def test_at_least_two_clients_train(dataset, partition):
     few = without(partition, range(2, partition.clients))
     with pytest.raises(
-        InvalidInput, match="unseen: 0.25 is not accepted; expected a share that leaves at least 2"
+        InvalidInput, match=r"unseen: 0\.25 .* a share that leaves at least 2 of the 2 clients"
     ):
         metrics_of(CONFIG, dataset, few)
 
 
 def test_unseen_clients_without_test_samples_are_refused(dataset, partition):
     none = tuple(np.zeros(0, np.int64) for _ in partition.test)
-    with pytest.raises(InvalidInput, match="unseen: 0.25 .* of which one has test samples"):
+    with pytest.raises(InvalidInput, match=r"unseen: 0\.25 .* of which one has test samples"):
         metrics_of(CONFIG, dataset, replace(partition, test=none))
 
 
