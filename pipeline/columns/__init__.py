@@ -61,9 +61,9 @@ UNSEEN = {
         "Unseen clients: received (%)",
         UnseenAt("received"),
         "Unseen clients took no part in training, and all other numbers are of the clients that did. Their "
-        "accuracy is pooled over their test samples: of what the method gives a new client (docs/methods.md); "
-        "after its adaptation, or local epochs of its local program if it has none; and after as many epochs "
-        "of local training from scratch.",
+        "accuracy is pooled over their test samples: with what the method gives a new client "
+        "(docs/methods.md); after the method's adaptation, or local epochs of its local program if it has "
+        "none; and after as many epochs of local training from scratch.",
     ),
     "unseen_adapted": Column("Unseen clients: adapted (%)", UnseenAt("adapted")),
     "unseen_scratch": Column("Unseen clients: from scratch (%)", UnseenAt("scratch")),
