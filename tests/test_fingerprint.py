@@ -325,6 +325,7 @@ def test_trials_that_differ_in_numbers_alone_share_one_name():
         ({"lr_schedule": "step", "lr_step": 50}, "lr_schedule=step"),
         ({"lr_warmup": 20}, "lr_warmup=some"),
         ({"patience": 5}, "patience=some"),
+        ({"unseen": 0.2}, "unseen=some"),
         ({"bn_stats": "local"}, "bn_stats=local"),
         ({"observe": "similarities"}, "observe=similarities"),
         ({"metrics": ("ece", "auroc")}, "metric auroc, metric ece"),

@@ -28,7 +28,7 @@ def methods(
         return
     for name in names or METHODS:
         try:
-            lines = _hyperparameters(name)
+            lines = [*_hyperparameters(name), f"A new client gets: {METHODS[name].new_client}"]
         except InvalidInput as error:  # a plugin that does not load hides no other method
             if names:
                 raise
@@ -97,7 +97,7 @@ def _rule(name: str) -> str:
     rule = inspect.cleandoc(method.__doc__ or "").partition("\nSource:")[0].strip()
     fields = [
         textwrap.fill(f"- *{field}.* {text}", 110, subsequent_indent="  ", break_on_hyphens=False)
-        for field, text in method.fields().items()
+        for field, text in {**method.fields(), "New client": method.new_client}.items()
     ]
     return f"### {name}\n\n{rule}\n\n" + "\n".join(fields).replace("*shape", r"\*shape")
 

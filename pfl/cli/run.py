@@ -255,5 +255,12 @@ def _show(result: Result) -> None:
         f"{measured.wall_seconds:.1f} s, {measured.samples_per_second:.0f} samples/s, "
         f"{metrics.bytes_up / 1e6:.1f} MB up, {metrics.bytes_down / 1e6:.1f} MB down"
     )
+    if metrics.unseen:
+        unseen = metrics.unseen
+        print(
+            f"seed {seed}: {amount(len(unseen.per_client), 'unseen client')}: "
+            f"{unseen.received.pooled:.2f} % pooled as received, {unseen.adapted.pooled:.2f} % adapted, "
+            f"{unseen.scratch.pooled:.2f} % trained from scratch"
+        )
     for name, metric in metrics.scalars.items():
         print(f"seed {seed}: {name} {metric.pooled:.4f} pooled, {metric.client_mean:.4f} mean over clients")

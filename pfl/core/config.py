@@ -125,6 +125,13 @@ class Config:
     """Points by which an accuracy must exceed the best one to count as a new best, with `patience`."""
     stop_share: Fraction = 0.2
     """Share of each client's training samples that `patience` holds out; the clients do not train on it."""
+    unseen: Fraction = 0.0
+    """Share of the clients that take no part in training, at least one; drawn from the run's seed. After the
+    last round they are tested with what the method gives a new client, after adaptation, and after local
+    training from scratch."""
+    unseen_epochs: CountOrZero = 0
+    """Local epochs of `unseen` clients, from scratch and in a method without an adaptation of its own. 0: as
+    many as `epochs`."""
     dtype: DType = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"

@@ -54,13 +54,6 @@ def evaluate(
     """
 
     tested_on = server.federation.test if on is None else on
-
-    def score(client: Client, batch: Batch) -> dict[str, Tensor]:
-        logits = method.logits(client, batch.x)
-        correct = method.scores(client, batch.x, logits).argmax(-1) == batch.y
-        entropy = F.cross_entropy(logits, batch.y, reduction="none")
-        return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
-
     met: Known = {}
 
     def totals(moment: Moment, part: slice) -> Tensor:
@@ -71,7 +64,7 @@ def evaluate(
         def scored(chosen: list[int]) -> list[tuple[float, float]]:
             """Those of some clients of the part."""
             rows = {name: _rows(stack, chosen) for name, stack in tensors.items()}
-            sums = server.collect(score, clients[chosen], rows, [samples[k] for k in chosen])
+            sums = totals_of(server, method, clients[chosen], rows, [samples[k] for k in chosen])
             return list(zip(sums["correct"].tolist(), sums["loss"].tolist(), strict=True))
 
         tested = [k for k, index in enumerate(samples) if len(index)]
@@ -102,13 +95,37 @@ def evaluate(
 
     def averages(members: Tensor) -> Moments:
         return {
-            moment: _averages(**sums[moment], tests=tests, sizes=sizes, members=members) for moment in sums
+            moment: averages_of(**sums[moment], tests=tests, sizes=sizes, members=members) for moment in sums
         }
 
     members = {name: members.cpu() & (tests > 0) for name, members in method.client_groups(server).items()}
     groups = {name: averages(some) for name, some in members.items() if some.any()}
     per_client = 100 * sums[method.headline]["correct"] / tests if method.headline in sums else None
     return averages(tests > 0), groups, per_client
+
+
+def totals_of(
+    server: Server,
+    method: Method,
+    clients: Tensor,
+    tensors: Mapping[str, Tensor],
+    samples: Sequence[np.ndarray],
+) -> dict[str, Tensor]:
+    """Correct predictions and summed cross-entropy, ``correct`` and ``loss`` (K,), float64.
+
+    Args:
+        clients: (K,) whose client state each model sees.
+        tensors: the models, name to (K, *shape).
+        samples: K arrays of pooled indices.
+    """
+
+    def score(client: Client, batch: Batch) -> dict[str, Tensor]:
+        logits = method.logits(client, batch.x)
+        correct = method.scores(client, batch.x, logits).argmax(-1) == batch.y
+        entropy = F.cross_entropy(logits, batch.y, reduction="none")
+        return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
+
+    return server.collect(score, clients, tensors, samples)
 
 
 def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
@@ -154,7 +171,7 @@ def _rows(stack: Tensor, chosen: list[int]) -> Tensor:
     return stack[:1].expand(len(chosen), *stack.shape[1:]) if _shared(stack) else stack[chosen]
 
 
-def _averages(correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor) -> Accuracy:
+def averages_of(correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor) -> Accuracy:
     """Averages over the clients ``members`` (n,), from sums over test samples and their counts (n,)."""
     correct, loss, tests, sizes = correct[members], loss[members], tests[members], sizes[members]
     accuracy = 100 * correct / tests

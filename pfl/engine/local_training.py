@@ -177,7 +177,7 @@ class Task:
             tuple((keystr(path), stack.shape[1:]) for path, stack in tree_leaves_with_path(dict(part)))
             for part in (self.start, self.state)
         )
-        return (*phases, *shapes)
+        return (self.programs[0].net, *phases, *shapes)
 
     def lr(self, k: int, phase: Phase) -> float:
         """The learning rate of the k-th client in a phase."""

@@ -103,10 +103,12 @@ class Method:
     Class attributes:
         headline: the moment whose accuracy is reported first.
         family: the group of methods under which it is listed and documented (`pfl.methods._families`).
+        new_client: what a client gets that joins after the last round (`admit`), and how it adapts (`adapt`).
     """
 
     headline: ClassVar[Moment] = "post_aggregation"
     family: ClassVar[str] = "other"
+    new_client: ClassVar[str] = "The global model; the mean of the clients' tensors where these differ."
 
     def __post_init__(self) -> None:
         for name, declared in self.declarations().items():
@@ -184,6 +186,27 @@ class Method:
     def client_groups(self, server: Server) -> Mapping[str, Tensor]:
         """Groups of clients, name to (n,) bool, whose accuracies are also reported separately."""
         return {}
+
+    def admit(self, server: Server) -> Dispatch:
+        """What clients receive that join after the last round; they are the participants.
+
+        Their tensors in ``server.bank`` are the unweighted mean of those of ``server.others``, the clients
+        that took part, and their rows of the method's state are as `initialise` leaves them. This hook may
+        change these rows. Nothing else of the last round is left, as ``server.trained``.
+
+        Returns:
+            Likewise `dispatch`, which is what they receive by default.
+        """
+        return self.dispatch(server)
+
+    def adapt(self, server: Server) -> None:
+        """Let clients that joined, the participants, train before they are tested at "post_local".
+
+        By default the phases of `adaptation`, or else the local program of a round.
+        """
+        from pfl.engine.round import adapt
+
+        adapt(server, self.adaptation(server) or self.phases(server))
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         """One line for each option in ``config`` that is valid, but probably unintended."""

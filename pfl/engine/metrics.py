@@ -130,6 +130,46 @@ class ClientMetric:
 
 
 @dataclass(frozen=True)
+class UnseenClient:
+    """A client that took no part in training: its numbers of samples, and its accuracies in percent (None
+    without test samples); see `Unseen`."""
+
+    client: int
+    train: int
+    test: int
+    received: float | None
+    adapted: float | None
+    scratch: float | None
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Scores of the clients that took no part in training, after the last round.
+
+    Attributes:
+        received: with what the method gives a new client, without training.
+        adapted: after the method's adaptation; after local epochs of its local program if it has none.
+        scratch: after as many epochs of plain local training from the common initialisation.
+    """
+
+    received: Accuracy
+    adapted: Accuracy
+    scratch: Accuracy
+    per_client: tuple[UnseenClient, ...]
+
+    @property
+    def pooled(self) -> dict[str, float]:
+        """The pooled accuracies as received, adapted and from scratch, by name."""
+        return {name: value.pooled for name, value in vars(self).items() if isinstance(value, Accuracy)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Unseen:
+        """The scores that `dataclasses.asdict` made into a dictionary."""
+        clients = tuple(UnseenClient(**client) for client in values["per_client"])
+        return cls(**_accuracies(values), per_client=clients)
+
+
+@dataclass(frozen=True)
 class Reached:
     """An accuracy in the last evaluation, and in the best."""
 
@@ -158,6 +198,7 @@ class Metrics:
         client_metrics: by name those that the configuration asks for, of the last round, at the headline.
         diverged_at: the round in which the loss became infinite or NaN.
         stopped_at: the last round, if the simulation was stopped before all its rounds.
+        unseen: of the clients that took no part; None without such clients, or if the simulation diverged.
     """
 
     headline: str
@@ -170,6 +211,7 @@ class Metrics:
     client_metrics: Mapping[str, ClientMetric] = dataclasses.field(default_factory=dict)
     diverged_at: int | None = None
     stopped_at: int | None = None
+    unseen: Unseen | None = None
 
     def __post_init__(self) -> None:
         if not self.rounds or self.headline not in self.moments:

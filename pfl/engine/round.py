@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_
 
 from pfl.core.errors import InvalidInput
+from pfl.engine.local_training import ADAPTATION
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -29,7 +31,7 @@ from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
     from pfl.engine.local_training import Task, Trained
-    from pfl.engine.method import Method
+    from pfl.engine.method import Method, Phase
     from pfl.engine.server import Server
 
 
@@ -89,6 +91,13 @@ def receive(server: Server, task: Task, trained: Trained) -> None:
         tree_map_(partial(_write, server.participants), stacks, trained.state[name])
     last = {name: server.trained[name] for name in server.local.stacks}
     server.local.write(server.participant_ids, last)
+
+
+def adapt(server: Server, phases: Sequence[Phase]) -> None:
+    """Let the participants train what they received, at the rate ``lr``, and store it. Nothing is mixed."""
+    task = server.task(ADAPTATION, server.participants, server.received, phases, server.sent)
+    receive(server, task, server.run(task))
+    server.bank.write(server.participant_ids, server.trained)
 
 
 def aggregate(server: Server, mixing: Mixing) -> None:

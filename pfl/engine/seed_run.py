@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from pfl.engine import checkpoint
 from pfl.engine.client_scores import client_metrics
 from pfl.engine.evaluation import Known, evaluate
 from pfl.engine.method import Method
-from pfl.engine.metrics import ClientMetric, ClientResult, Evaluated, Metrics
+from pfl.engine.metrics import ClientMetric, ClientResult, Evaluated, Metrics, Unseen
 from pfl.engine.server import Server
 
 _PLAIN = (
@@ -39,6 +39,8 @@ class SeedRun:
         unread: (K,) losses of the participants in each round since `read`, on the device.
         losses: the mean of each round's since the last evaluation that training followed.
         held_out: accuracies on the samples that decide when to stop.
+        ids: (n,) the number of each client in the partition.
+        test_unseen: tests the clients that take no part; None without such clients.
     """
 
     method: Method
@@ -55,6 +57,9 @@ class SeedRun:
     measurements: list[Any] = field(default_factory=list)
     client_metrics: dict[str, ClientMetric] = field(default_factory=dict)
     held_out: list[float] = field(default_factory=list)
+    ids: Sequence[int] = ()
+    test_unseen: Callable[[], Unseen] | None = None
+    unseen: Unseen | None = None
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -65,6 +70,7 @@ class SeedRun:
             **plain,
             "history": history,
             "client_metrics": client_metrics,
+            "unseen": self.unseen and asdict(self.unseen),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -73,6 +79,8 @@ class SeedRun:
             setattr(self, name, state[name])
         self.history = list(map(Evaluated.from_dict, state["history"]))
         self.client_metrics = {name: ClientMetric(**own) for name, own in state["client_metrics"].items()}
+        # A checkpoint of earlier code has no such entry.
+        self.unseen = Unseen.from_dict(own) if (own := state.get("unseen")) else None
 
     def read(self) -> bool:
         """Wait for the losses of the rounds since the last call, and note whether the last one diverged.
@@ -115,12 +123,13 @@ class SeedRun:
         return is_plateau(self.held_out, config.patience, config.min_delta)
 
     def finish(self) -> None:
-        """End with an evaluation at all moments, with the metrics beside accuracy."""
+        """End with an evaluation at all moments, with the metrics beside accuracy and the unseen clients."""
         self.evaluate()
         self.client_metrics = client_metrics(self.server, self.method, self.server.config.metrics)
         if any(math.isnan(scores.loss) for scores in self.history[-1].moments.values()):
             # In the last step, of which no loss was computed in training.
             self.diverged_at = self.server.round
+        self.unseen = self.test_unseen() if self.test_unseen and self.diverged_at is None else None
 
     def stop(self) -> None:
         """End before the last round; the last evaluation takes the place of one after the same round."""
@@ -154,7 +163,7 @@ class SeedRun:
         assert self.per_client is not None
         per_client = tuple(
             ClientResult(
-                client=client,
+                client=self.ids[client],
                 train=len(federation.train[client]),
                 test=len(federation.test[client]),
                 accuracy=None if math.isnan(accuracy) else accuracy,
@@ -173,6 +182,7 @@ class SeedRun:
             client_metrics=self.client_metrics,
             diverged_at=self.diverged_at,
             stopped_at=self.stopped_at,
+            unseen=self.unseen,
         )
 
 

@@ -50,6 +50,7 @@ class Server:
         held_out: n arrays of the indices that `hold_out` took from ``samples``.
         positions: (n,) minibatches that each client has drawn from its class stream.
         groups: parameter groups of a client's networks.
+        initial: name to (1, *shape), the common initialisation.
         bank: the stored value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
         round: the current round, from 1; 0 before the first.
@@ -93,10 +94,11 @@ class Server:
         self.matrices: dict[str, Matrix | Tensor] = {}
         self.traffic = Traffic()
         self.groups = Groups(net)
-        initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors_of(net).items()}
-        everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in initial.values())
+        tensors = tensors_of(net)
+        self.initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
+        everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
-        self.bank = ClientStore(initial, self.clients, home)
+        self.bank = ClientStore(self.initial, self.clients, home)
         self.local = ClientStore({}, self.clients, home)
         self.program = Program(method, template or net, self.groups, config, federation)
         self._backend = backend
@@ -142,6 +144,11 @@ class Server:
     def everybody(self) -> Tensor:
         """(n,) the ids of all clients."""
         return torch.arange(self.clients, device=self.federation.device)
+
+    @property
+    def others(self) -> Tensor:
+        """(n - K,) the clients that are no participants."""
+        return self.everybody[~torch.isin(self.everybody, self.participants)]
 
     @property
     def sizes(self) -> Tensor:
@@ -257,6 +264,10 @@ class Server:
             purpose: of the random streams; the round is part of their key.
         """
         task = self.task(purpose, clients, tensors, phases, {})
+        return self.run(task)
+
+    def run(self, task: Task) -> Trained:
+        """The results of a local training."""
         with self._stopwatch.running():
             return self._backend.train(task)
 

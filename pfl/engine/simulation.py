@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.rng import integer_seed
 from pfl.data.federation import Federation
-from pfl.engine import checkpoint
+from pfl.engine import checkpoint, unseen
 from pfl.engine.device import peak_memory
 from pfl.engine.local_training import Backend, Task, Trained
 from pfl.engine.method import Method
@@ -26,6 +27,7 @@ from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server
 from pfl.engine.stopwatch import Stopwatch
+from pfl.engine.unseen import Everybody
 from pfl.models import Shape
 from pfl.models._network import Network
 
@@ -73,6 +75,7 @@ class Simulation:
         backend: runs local programs and evaluations.
         measure: called after every round, with the federation of each seed.
         moments: as in `pfl.core.config.Execution`.
+        everybody: for each federation, all clients where some take no part; by default nobody else.
     """
 
     def __init__(
@@ -85,8 +88,11 @@ class Simulation:
         backend: Backend,
         measure: Measure | None = None,
         moments: Sequence[str] = (),
+        everybody: Sequence[Everybody] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
+        whole = [of.federation for of in everybody] or federations
+        self.partitions = [of.partition for of in whole] * len(configs)
         self.moments = moments
         self.configs = configs
         self.config = configs[0]
@@ -97,17 +103,30 @@ class Simulation:
         self.stopwatch = Stopwatch(self.federation.device)
         self.runs: list[SeedRun] = []
         for config, method in zip(configs, methods, strict=True):
-            self.runs += [self._start(config, method, *of) for of in zip(federations, seeds, strict=True)]
+            everybodies = everybody or [None] * len(seeds)
+            self.runs += [
+                self._start(config, method, *of) for of in zip(federations, seeds, everybodies, strict=True)
+            ]
         self.program = self.runs[0].server.program
         self.seconds = 0.0
         self.samples = 0
 
-    def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> SeedRun:
+    def _start(
+        self, config: Config, method: Method, federation: Federation, seed: int, everybody: Everybody | None
+    ) -> SeedRun:
+        def new_server(
+            config: Config, federation: Federation, method: Method, template: Network | None = None
+        ) -> Server:
+            net = self._build(method, federation, seed)
+            return Server(config, federation, seed, method, net, self.backend, self.stopwatch, template)
+
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].server.program.net if self.runs else None
-        net = self._build(method, federation, seed)
-        shared = self.backend, self.stopwatch, template
-        return SeedRun(method, Server(config, federation, seed, method, net, *shared))
+        server = new_server(config, federation, method, template)
+        if everybody is None:
+            return SeedRun(method, server, ids=range(server.clients))
+        test_unseen = partial(unseen.evaluate, server, method, everybody, new_server)
+        return SeedRun(method, server, ids=everybody.ids[: everybody.seen], test_unseen=test_unseen)
 
     def _build(self, method: Method, federation: Federation, seed: int) -> Network:
         """A client's networks with the common initialisation of ``seed``."""
@@ -273,12 +292,8 @@ class Simulation:
         """What the simulation computes, the code that does, and the moments that its history has; every
         checkpoint carries it."""
         runs = [
-            (
-                server.seed,
-                server.federation.partition.data_checksum,
-                server.federation.partition.checksum,
-            )
-            for server in (run.server for run in self.runs)
+            (run.server.seed, partition.data_checksum, partition.checksum)
+            for run, partition in zip(self.runs, self.partitions, strict=True)
         ]
         return json.dumps([*identity, runs, list(self.moments)], sort_keys=True)
 

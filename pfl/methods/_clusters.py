@@ -11,12 +11,40 @@ from pfl.engine.mixing import Dense, normalised
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.method import Method
+    from pfl.engine.mixing import Dispatch
     from pfl.engine.server import Server
 
 
 def flattened(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
     """The tensors ``names``, (K, *shape) each, as one float64 (K, P)."""
     return torch.cat([tensors[name].flatten(1) for name in names], 1).double()
+
+
+def join_clusters(server: Server, method: Method, clusters: Tensor) -> Dispatch:
+    """Put every participant into the cluster whose model has the lowest loss on its training samples.
+
+    Args:
+        clusters: (n,), the participants' are changed in place.
+
+    Returns:
+        A dispatch of the clusters' models.
+    """
+
+    def loss(client: Client, batch: Batch) -> dict[str, Tensor]:
+        logits = method.logits(client, batch.x)
+        return {"loss": batch.sum(torch.nn.functional.cross_entropy(logits, batch.y, reduction="none"))}
+
+    present, others = server.participants, server.others
+    members = torch.stack([others[clusters[others] == cluster][0] for cluster in clusters[others].unique()])
+    losses = [
+        server.collect(loss, present, server.bank.rows(member.expand(len(present))))["loss"]
+        for member in members
+    ]
+    nearest = members[torch.stack(losses).argmin(0)]
+    clusters[present] = clusters[nearest]
+    return {"all": Dense(torch.nn.functional.one_hot(nearest, server.clients).double())}
 
 
 def cluster_average(server: Server, clusters: Tensor, weights: Tensor) -> Dense:

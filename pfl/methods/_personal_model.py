@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.engine.client import Client
+    from pfl.engine.server import Server
     from pfl.models._network import Network
 
 NAME = "personal"
@@ -20,6 +21,12 @@ def with_personal_model(network: Network) -> Network:
     """``network`` with a copy of itself as its personal model."""
     network.add_module(NAME, copy.deepcopy(network))
     return network
+
+
+def as_global(server: Server) -> dict[str, Tensor]:
+    """A dispatch in which the participants' personal model is the global one."""
+    model = server.bank.rows(server.participants)
+    return {f"{NAME}.{name}": model[name] for name in server.groups["model"]}
 
 
 def counterparts(client: Client) -> dict[str, str]:

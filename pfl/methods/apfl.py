@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing
-from pfl.methods._personal_model import counterparts, personal_logits, with_personal_model
+from pfl.engine.mixing import Dispatch, Mixing
+from pfl.methods._personal_model import as_global, counterparts, personal_logits, with_personal_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,6 +58,7 @@ class APFL(Method):
 
     family = "personal model"
     headline = "post_local"
+    new_client = "The global model, also as its personal model."
 
     alpha: float = hyper(
         0.5, "weight of the personal model at first", low=0.0, high=1.0, search=(0.1, 0.9), probe=0.4
@@ -90,6 +91,9 @@ class APFL(Method):
 
     def aggregate(self, server: Server) -> Mixing:
         return {"model": server.average()}
+
+    def admit(self, server: Server) -> Dispatch:
+        return as_global(server)
 
     def _weigh(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
         from pfl.engine.client import Step

@@ -9,8 +9,8 @@ from pfl.analysis.similarity import ZERO, cosines
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method
-from pfl.engine.mixing import Mixing
-from pfl.methods._clusters import cluster_average, flattened
+from pfl.engine.mixing import Dispatch, Mixing
+from pfl.methods._clusters import cluster_average, flattened, join_clusters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,7 @@ class ClusterFL(Method):
     """
 
     family = "clustering"
+    new_client = "The model of the cluster with the lowest loss on its training samples."
 
     eps1: float = hyper(
         0.4,
@@ -95,6 +96,9 @@ class ClusterFL(Method):
                 server.state["unit"] = norms[moved].mean()
             self._split_all(server, server.participants[moved], changes[moved])
         return {"all": cluster_average(server, server.state["clusters"], moved.double())}
+
+    def admit(self, server: Server) -> Dispatch:
+        return join_clusters(server, self, server.state["clusters"])
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.rounds < self.first_split:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Method, Moment, Phase
-from pfl.engine.mixing import Mixing
-from pfl.methods._personal_model import NAME, personal_logits, with_personal_model
+from pfl.engine.mixing import Dispatch, Mixing
+from pfl.methods._personal_model import NAME, as_global, personal_logits, with_personal_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +44,7 @@ class Ditto(Method):
 
     family = "personal model"
     headline = "post_local"
+    new_client = "The global model, also as its personal model."
 
     lam: float = hyper(1.0, "lambda: weight of the proximal term", low=0.0, search=(1e-2, 10.0), log=True)
     personal_epochs: int = hyper(
@@ -70,6 +71,9 @@ class Ditto(Method):
         if moment == "post_local":
             tensors.update({name: tensors[f"{NAME}.{name}"] for name in server.groups["model"]})
         return tensors
+
+    def admit(self, server: Server) -> Dispatch:
+        return as_global(server)
 
     def _both(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         """Sum of the losses of both models; they share no parameter, so one step on the sum is a step of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing
+from pfl.engine.mixing import Dispatch, Mixing
 from pfl.methods._stages import stages
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class FedALA(Method):
 
     family = "mixing"
     headline = "adapted"
+    new_client = "The global model, also as theta; it adapts by the local program of a round."
 
     layers: int = hyper(1, "p: last layers that are mixed; the others are global", low=1, search=(1, 3))
     eta: float = hyper(1.0, "rate of W", low=0.0, search=(0.1, 10.0), log=True)
@@ -71,6 +72,16 @@ class FedALA(Method):
 
     def adaptation(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(self.share, trains=self._mixed(server), step=self._weigh),)
+
+    def admit(self, server: Server) -> Dispatch:
+        for name, own in server.client_state["own"].items():
+            own[server.participants] = server.bank[name][server.participants]
+        return {}
+
+    def adapt(self, server: Server) -> None:
+        from pfl.engine.round import adapt
+
+        adapt(server, self.phases(server))  # the mixture alone is still the global model
 
     def _mixed(self, server: Server) -> tuple[str, ...]:
         """Parameters of the last p layers."""

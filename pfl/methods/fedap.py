@@ -11,7 +11,7 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
-from pfl.engine.mixing import Dense, Identity, Matrix, Mixing, mixed
+from pfl.engine.mixing import Dense, Dispatch, Identity, Matrix, Mixing, mixed, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,9 @@ class FedAP(Method):
 
     family = "mixing"
     headline = "post_local"
+    new_client = (
+        "The mixture of the stored models by the similarity of its feature statistics; the mean batch norm."
+    )
 
     rho: float = hyper(0.5, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.1, 0.9))
     mu: float = hyper(0.5, "weight of the client's own model", low=0.0, high=1.0, search=(0.1, 0.9))
@@ -83,6 +86,14 @@ class FedAP(Method):
             name: mixed(server.bank.stacks[name], matrix) if isinstance(matrix, Dense) else stored[name]
             for name, matrix in mixing.items()
         }
+
+    def admit(self, server: Server) -> Dispatch:
+        if self._personalised_rounds(server) < 1:
+            return {}
+        self._compare(server)
+        weights = server.state["weights"][server.participants]
+        weights[:, server.participants] = 0  # new clients have no model yet
+        return _all_but_batch_norm(Dense(normalised(weights)))
 
     def warm_up(self, rounds: int) -> int:
         return whole_part(self.rho, rounds)

@@ -9,7 +9,7 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method
-from pfl.engine.mixing import Dense, Mixing
+from pfl.engine.mixing import Dense, Dispatch, Mixing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +46,7 @@ class FedFomo(Method):
     """
 
     family = "mixing"
+    new_client = "The mixture that a participant receives whose own model is the mean of all."
 
     models: int = hyper(
         5, "M: largest number of models sent to a participant", low=0, search=(1, 20), probe=2
@@ -90,6 +91,12 @@ class FedFomo(Method):
             for name, start in server.received.items():
                 server.state["before"][name][server.participants] = start
         return {}
+
+    def admit(self, server: Server) -> Dispatch:
+        if self.baseline == "before_training":
+            for name, before in server.state["before"].items():
+                before[server.participants] = server.bank[name][server.participants]
+        return self.dispatch(server)
 
     def _choice(self, server: Server) -> Tensor:
         """(K, n) bool: the models that each participant receives."""

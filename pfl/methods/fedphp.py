@@ -10,7 +10,7 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
-from pfl.engine.mixing import Mixing, per_row
+from pfl.engine.mixing import Dispatch, Mixing, per_row
 from pfl.methods._discrepancy import discrepancy, distances_squared
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class FedPHP(Method):
 
     family = "knowledge transfer"
     headline = "post_local"
+    new_client = "The global model, also as h; after its local training, h is what it trained."
 
     lam: float = hyper(
         0.1, "lambda: weight of the historical model", low=0.0, high=1.0, search=(0.01, 0.5), log=True
@@ -103,6 +104,19 @@ class FedPHP(Method):
         if moment == "post_local":
             tensors |= {name: stack[clients] for name, stack in server.client_state["history"].items()}
         return tensors
+
+    def admit(self, server: Server) -> Dispatch:
+        self._begin(server, server.bank.rows(server.participants))
+        return {}
+
+    def adapt(self, server: Server) -> None:
+        super().adapt(server)
+        self._begin(server, server.trained)
+
+    def _begin(self, server: Server, models: Mapping[str, Tensor]) -> None:
+        """Make ``models``, name to (K, *shape), the participants' h."""
+        for name, history in server.client_state["history"].items():
+            history[server.participants] = models[name]
 
 
 def _widths(batch: Batch, first: Tensor, second: Tensor) -> list[Tensor]:

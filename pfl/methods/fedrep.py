@@ -31,6 +31,7 @@ class FedRep(Method):
     """
 
     family = "personal layers"
+    new_client = "The global extractor and the mean of the heads; only the head adapts, as in the paper."
 
     head_epochs: int = hyper(
         0, "epochs of the head; 0 means those that the extractor leaves, at least 1", low=0, search=(1, 10)
@@ -56,6 +57,11 @@ class FedRep(Method):
         if not self.final_head_epochs:
             return ()
         return (Phase(self.final_head_epochs, trains=("head",), lr=self.head_lr),)
+
+    def adapt(self, server: Server) -> None:
+        from pfl.engine.round import adapt
+
+        adapt(server, self.adaptation(server) or (Phase(trains=("head",), lr=self.head_lr),))
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         head, extractor = self._head_epochs(config), self.extractor_epochs

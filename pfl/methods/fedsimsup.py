@@ -10,7 +10,7 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Dense, Mixing
+from pfl.engine.mixing import Dense, Dispatch, Mixing, normalised
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +54,7 @@ class FedSimSup(Method):
     """
 
     family = "mixing"
+    new_client = "The mixture of all models by the similarity of label proportions; the mean supervisor."
 
     supervisor_epochs: int = hyper(2, "tau_s: epochs of the supervisor", low=1, search=(1, 5))
     model_epochs: int = hyper(3, "tau_theta: epochs of the model", low=1, search=(1, 5))
@@ -140,6 +141,13 @@ class FedSimSup(Method):
         own = torch.where(total > 0, own, 1.0)  # no similar client took part: the client keeps its model
         shares = similarity / torch.where(total > 0, total, 1.0)[:, None]
         return {"model": Dense((1 - own)[:, None] * shares, rows=rows, sources=present, own=own)}
+
+    def admit(self, server: Server) -> Dispatch:
+        similarity = server.state["similarity"][server.participants] ** self.exponent
+        similarity[:, server.participants] = 0  # new clients have no model yet
+        alike = similarity.sum(1, keepdim=True) > 0
+        uniform = torch.ones_like(similarity).index_fill(1, server.participants, 0)
+        return {"model": Dense(normalised(torch.where(alike, similarity, uniform)))}
 
     def _beta(self, server: Server) -> float:
         """The factor of this round's mixture."""

@@ -10,8 +10,8 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import integer_seed
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing, normalised
-from pfl.methods._clusters import cluster_average, flattened
+from pfl.engine.mixing import Dispatch, Mixing, normalised
+from pfl.methods._clusters import cluster_average, flattened, join_clusters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +38,7 @@ class FeSEM(Method):
     """
 
     family = "clustering"
+    new_client = "The model of the cluster with the lowest loss on its training samples."
 
     clusters: int = hyper(3, "K: number of clusters", low=1, search=(2, 10))
     distance: str = hyper(
@@ -77,6 +78,9 @@ class FeSEM(Method):
         used = shares.sum(1) > 0
         centres[used] = normalised(shares[used]) @ uploads
         return {"all": cluster_average(server, clusters, weights)}
+
+    def admit(self, server: Server) -> Dispatch:
+        return join_clusters(server, self, server.state["clusters"])
 
     def _proximal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         return client.pulled(*client.gradient(self.loss, batches[0]), self.mu)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing, normalised
+from pfl.engine.mixing import Dispatch, Mixing, normalised
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +49,7 @@ class GPFL(Method):
     """
 
     family = "personal layers"
+    new_client = "The global model and the mean of the heads, with contexts from the global embeddings."
 
     lam: float = hyper(
         0.01, "lambda: weight of the distance to embeddings", low=0.0, search=(1e-4, 1.0), log=True
@@ -108,6 +109,14 @@ class GPFL(Method):
                 contexts[present] = (weights[present][:, None] @ trained).squeeze(1)
                 server.client_state[name] = contexts
         return dict.fromkeys(("extractor", "embedding", "valve"), server.average())
+
+    def admit(self, server: Server) -> Dispatch:
+        if self.contexts == "lagging":
+            present, state = server.participants, server.client_state
+            embedding = server.bank["embedding.weight"][0]
+            state["context_all"][present] = embedding.mean(0)
+            state["context_own"][present] = state["shares"][present] @ embedding
+        return {}
 
     def _contexts(self, client: Client) -> tuple[Tensor, Tensor]:
         """The contexts g and p, (d,) each."""

@@ -12,6 +12,7 @@ from pfl.engine.method import Method
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.engine.mixing import Dispatch
     from pfl.engine.server import Server
 
 
@@ -28,8 +29,12 @@ class Local(Method):
     """
 
     family = "baseline"
+    new_client = "The common initialisation."
 
     all_train: bool = hyper(False, "all clients train in every round, whatever the participation")
 
     def participants(self, server: Server) -> Tensor:
         return torch.arange(server.clients) if self.all_train else super().participants(server)
+
+    def admit(self, server: Server) -> Dispatch:
+        return server.initial

@@ -11,7 +11,7 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method, Moment
-from pfl.engine.mixing import Mixing
+from pfl.engine.mixing import Dispatch, Mixing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +44,7 @@ class PFedHN(Method):
     """
 
     family = "hypernetwork"
+    new_client = "h(e) of the mean embedding e; it then trains this model (the authors train e instead)."
 
     server_lr: float = hyper(
         0.01, "learning rate of the hypernetwork", low=0.0, search=(1e-3, 1.0), log=True, probe=0.1
@@ -106,6 +107,14 @@ class PFedHN(Method):
         if moment == "post_aggregation":
             tensors.update(self._models(server, server.state["hypernetwork"], server.everybody[clients]))
         return tensors
+
+    def admit(self, server: Server) -> Dispatch:
+        others = server.others
+        for name in ("hypernetwork", "velocity"):
+            known = server.state[name]["embedding"][others]
+            mean = known.mean(0).expand(len(server.participants), -1)
+            server.state[name]["embedding"] = torch.cat([known, mean])
+        return self.dispatch(server)
 
     def _models(self, server: Server, net: Mapping[str, Tensor], clients: Tensor) -> dict[str, Tensor]:
         """h(e_i): name to (K, *shape), for ``clients`` (K,)."""

@@ -42,6 +42,7 @@ class PFedMe(Method):
 
     family = "personal model"
     headline = "post_local"
+    new_client = "The global model, also as theta."
 
     inner_steps: int = hyper(5, "K: steps of theta on each batch", low=1, search=(1, 10))
     lam: float = hyper(15.0, "lambda: weight of the envelope", low=0.0, search=(0.1, 50.0), log=True)

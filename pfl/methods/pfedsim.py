@@ -10,7 +10,7 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method
-from pfl.engine.mixing import Dense, Mixing, normalised
+from pfl.engine.mixing import Dense, Dispatch, Mixing, normalised
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +36,9 @@ class PFedSim(Method):
     """
 
     family = "mixing"
+    new_client = (
+        "The mixture of the extractors by the similarity of a head that it trains for this; the mean head."
+    )
 
     rho: float = hyper(0.5, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.0, 1.0))
     affinity: str = hyper(
@@ -68,6 +71,19 @@ class PFedSim(Method):
         fresh.fill_diagonal_(-math.log(1 - self.cosine_cap))
         server.state["affinity"][pair[:, None], pair] = fresh
         return {}
+
+    def admit(self, server: Server) -> Dispatch:
+        if self._generalising(server):
+            return {}
+        present, others = server.participants, server.others
+        start = server.bank.rows(present)
+        heads = server.train("new heads", present, start, self.phases(server)).tensors["head.weight"]
+        known = server.bank["head.weight"][others]
+        affinities = self._affinities(torch.cat([heads, known]).double())[: len(present), len(present) :]
+        alike = affinities.sum(1, keepdim=True) > 0
+        matrix = affinities.new_zeros(len(present), server.clients)
+        matrix[:, others] = normalised(torch.where(alike, affinities, 1.0))
+        return {"extractor": Dense(matrix)}
 
     def warm_up(self, rounds: int) -> int:
         return whole_part(self.rho, rounds)

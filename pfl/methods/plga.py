@@ -44,6 +44,7 @@ class PLGA(LGA):
 
     family = "asynchronous"
     headline = "post_local"
+    new_client = "The global model, also as its personal model; after its local training, what it trained."
 
     temperature: float = hyper(
         1.0,
@@ -97,6 +98,20 @@ class PLGA(LGA):
             return tensors
         own = {name: model[clients] for name, model in server.state["personal"].items()}
         return {**tensors, **own}
+
+    def admit(self, server: Server) -> Mapping[str, Tensor]:
+        received = server.bank.rows(server.participants)
+        self._replace(server, received)
+        return received
+
+    def adapt(self, server: Server) -> None:
+        super().adapt(server)
+        self._replace(server, server.trained)
+
+    def _replace(self, server: Server, models: Tensors) -> None:
+        """Make ``models``, name to (K, *shape), the participants' personal models."""
+        for name, personal in server.state["personal"].items():
+            personal[server.participants] = models[name]
 
     def _soften(self, cosine: Tensor) -> Tensor:
         return torch.sigmoid((cosine - 1) / self.temperature)

@@ -10,10 +10,12 @@ from pfl.core.errors import InvalidInput
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import DeltaMix, Dense, Identity, Matrix, Mixing, normalised
+from pfl.engine.mixing import DeltaMix, Dense, Dispatch, Identity, Matrix, Mixing, normalised
 from pfl.methods._stages import stages
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from pfl.engine.server import Server
@@ -52,6 +54,7 @@ class SPFL(Method):
     """
 
     family = "mixing"
+    new_client = "The mixture of the models, stage by stage, by the similarity of changes as at a refresh."
 
     mix: str = hyper(
         "deltas", "what is mixed: SPFL's deltas or SPFL-w's weights", choices=("deltas", "weights")
@@ -109,7 +112,10 @@ class SPFL(Method):
             server.bank.share(name, models[0] if server.bank.shared(name) else models.mean(0))
         model = server.clients * server.scalars(*server.groups.trainable)
         server.count("refresh", down=model, up=model)
-        start = server.bank.rows(server.everybody)
+        self._compare(server, server.bank.rows(server.everybody))
+
+    def _compare(self, server: Server, start: Mapping[str, Tensor]) -> None:
+        """Compute S from trained copies of the common model ``start``, name to (n, *shape)."""
         copies = server.train("refresh", server.everybody, start, self.phases(server)).tensors
         for q, names in enumerate(stages(server.groups, self.stages)):
             changes = {name: start[name] - copies[name] for name in names}
@@ -118,6 +124,23 @@ class SPFL(Method):
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(repeat=self.repeat),)
+
+    def admit(self, server: Server) -> Dispatch:
+        present = server.participants
+        start = server.bank.rows(server.everybody)
+        for name in server.groups.trainable:
+            start[name] = start[name][present[:1]].expand_as(start[name])  # the mean of all models
+        self._compare(server, start)
+        mixing: dict[str, Matrix] = {}
+        for similarity, names in zip(
+            server.state["similarity"], stages(server.groups, self.stages), strict=True
+        ):
+            weights = similarity[present] * server.sizes
+            weights[:, present] = 0  # new clients have no model yet
+            mixing.update(dict.fromkeys(names, Dense(normalised(weights))))
+        if self.head_stage != "mixed":
+            mixing["head"] = Identity()
+        return mixing
 
     def aggregate(self, server: Server) -> Mixing:
         mixing: dict[str, Matrix] = {}

@@ -67,7 +67,7 @@ READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
 
 KERNELS = "pfl.kernels"
 
-ON = ("momentum", "weight_decay", "validation", "lr_warmup", "patience")
+ON = ("momentum", "weight_decay", "validation", "lr_warmup", "patience", "unseen")
 """Numbers of a configuration that 0 switches off."""
 
 REGISTRIES: Mapping[str, Registry[Any]] = {"method": METHODS, "network": MODELS, "metric": CLIENT_METRICS}

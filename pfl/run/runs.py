@@ -127,8 +127,8 @@ def _curves(run: Result) -> Iterator[Values]:
 
 
 def _clients(run: Result) -> Iterator[Values]:
-    for client in run.metrics.per_client:
-        own = {name: metric.per_client[client.client] for name, metric in run.metrics.scalars.items()}
+    for place, client in enumerate(run.metrics.per_client):
+        own = {name: metric.per_client[place] for name, metric in run.metrics.scalars.items()}
         yield {**dataclasses.asdict(client), **own}
 
 
@@ -137,6 +137,7 @@ def _summary(run: Result) -> Iterator[Values]:
     metrics: Values = {}
     for name, metric in run.metrics.scalars.items():
         metrics |= {name: metric.pooled, f"{name}_client_mean": metric.client_mean}
+    unseen = run.metrics.unseen.pooled if run.metrics.unseen else {}
     yield {
         "pooled": pooled.last,
         "client_mean": mean.last,
@@ -144,6 +145,7 @@ def _summary(run: Result) -> Iterator[Values]:
         "best_round": pooled.best_round,
         "worst_decile": run.metrics.worst_decile,
         "client_deviation": run.metrics.client_deviation,
+        **{f"unseen_{name}": accuracy for name, accuracy in unseen.items()},
         **metrics,
         "diverged_at": run.metrics.diverged_at,
         "stopped_at": run.metrics.stopped_at,

@@ -25,6 +25,7 @@ from pfl.engine.method import Moment
 from pfl.engine.model_file import save_models
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation
+from pfl.engine.unseen import Everybody, seen_first
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.run.fingerprint import name_of
@@ -124,21 +125,26 @@ def simulate_together(
         slower = "the fused kernels serve one thread only"
         log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
 
-    def seen(part: Partition) -> Partition:
-        """What a simulation may see of a partition."""
+    def visible(part: Partition) -> Partition:
+        """What a simulation may read of a partition."""
         return part.with_validation(config.validation, dataset.labels) if config.validation else part
 
+    partitions = [of_seed(partition, seed) for seed in seeds]
+    orders = []
+    if config.unseen:
+        orders = [seen_first(of_seed(partition, seed), config.unseen, seed) for seed in seeds]
+        partitions = [of.trained for of in orders]
     with numerics(config.precision), threads(execution.threads):
         dtype = getattr(torch, config.dtype)
-        first = of_seed(partition, seeds[0])
         held_out = config.stop_share if config.patience else 0.0
-        federation = Federation(dataset, seen(first), device, dtype, config.input_scale, held_out)
-        federations = [
-            federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
-            for seed in seeds
-        ]
+        first = partitions[0]
+        federation = Federation(dataset, visible(first), device, dtype, config.input_scale, held_out)
+        federations = [federation if own is first else federation.divided(visible(own)) for own in partitions]
+        everybody = [Everybody(federation.divided(visible(of.partition)), of.ids, of.seen) for of in orders]
         backend = backend_for(execution, device)
-        simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
+        simulation = make_simulation(
+            configs, federations, seeds, backend, measure, execution.moments, everybody
+        )
         results = simulation.run(execution, on_round, identity)
         if execution.save:
             save_models(Path(execution.save), dataset, simulation.runs)
@@ -152,6 +158,7 @@ def make_simulation(
     backend: Backend,
     measure: Measure | None = None,
     moments: Sequence[str] = (),
+    everybody: Sequence[Everybody] = (),
 ) -> Simulation:
     """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments.
 
@@ -168,7 +175,7 @@ def make_simulation(
     network = partial(build, configs[0].model)
     memory.keep_freed()
     keep_compiled()
-    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
+    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments, everybody)
 
 
 def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:

@@ -259,8 +259,7 @@ def run(case: Case, way: str) -> Values | None:
                 values |= {whose + name: value for name, value in values_of(result.metrics).items()}
         if execution.save:
             models = read_models(Path(execution.save))["seeds"].values()
-            clients = len(case.data.train)
-            values["models"] = [_digest(of_seed["tensors"], clients) for of_seed in models]
+            values["models"] = [_digest(of_seed["tensors"], len(of_seed["train"])) for of_seed in models]
     if case.own:
         values["asked"] = dict(case.own)
     if case.defaults:
@@ -320,6 +319,10 @@ def values_of(metrics: Metrics) -> Values:
     for name, metric in metrics.client_metrics.items():
         values |= {f"metric {name}": metric.pooled, f"metric {name} by client": metric.client_mean}
         values |= {f"metric {name} of clients": metric.per_client} if metric.per_client else {}
+    if metrics.unseen:
+        scores = [metrics.unseen.received, metrics.unseen.adapted, metrics.unseen.scratch]
+        values |= {f"unseen {name}": value for name, value in _columns(scores).items()}
+        values["unseen clients"] = [client.client for client in metrics.unseen.per_client]
     return values
 
 

@@ -162,6 +162,7 @@ def of_method(method: str) -> Iterator[Case]:
     yield case("batch norm", {}, WIDE_USUAL, data=WIDE)
     usual, data = (USUAL, SMALL) if method in BY_ELEMENT else (WIDE_USUAL, WIDE)
     yield case("options", low, {**usual, **OPTIONS}, data=data)
+    yield case("unseen clients", low, {**usual, "unseen": 0.3}, data=data)
     if low:
         yield case("below", low, WIDE_USUAL, data=WIDE)
         yield case("above", high)
@@ -295,6 +296,7 @@ ON_SMALL: dict[str, dict[str, Any]] = {
     "weight decay": {"weight_decay": 0.05},
     "momentum and weight decay": {"momentum": 0.7, "weight_decay": 0.02},
     "validation": {"validation": 0.3},
+    "unseen clients": {"unseen": 0.3, "unseen_epochs": 1},
     "early stopping": {"patience": 1, "min_delta": 100.0, "stop_share": 0.3, "eval_every": 2},
     "symmetric images": {"input_scale": "symmetric"},
     "images of 0 to 1": {"input_scale": "unit"},
@@ -333,6 +335,7 @@ ON_TINY: dict[str, dict[str, Any]] = {
     "validation": {"validation": 0.3},
     "similarities": {"observe": "similarities"},
     "metrics": {"metrics": METRICS},
+    "unseen clients": {"unseen": 0.3, "unseen_epochs": 1},
     "fedamp": {"method": "fedamp"},
     "fedcac": {"method": "fedcac"},
     "feddyn": {"method": "feddyn"},

@@ -393,6 +393,28 @@ def traffic(tested: TestedMethod) -> None:
             raise Violated(f"{name} of a client depends on other clients, but no traffic {way} is counted")
 
 
+# ---- unseen clients ------------------------------------------------------------------------------------
+
+
+@KIT.rule
+def unseen_clients(tested: TestedMethod) -> None:
+    """Clients that join after training have not influenced it, and the backends agree on their accuracies."""
+    execution = Execution(device="cpu", backend="loop")
+    metrics = tested.run(execution, unseen=0.3).metrics
+    if metrics.unseen is None:
+        raise Violated("the simulation diverged")
+    unseen = {client.client for client in metrics.unseen.per_client}
+    train, test = list(tested.partition.train), list(tested.partition.test)
+    for client in unseen:
+        train[client], test[client] = train[client][:-2], train[client][-2:]
+    others = dataclasses.replace(tested.partition, train=tuple(train), test=tuple(test))
+    again = tested.run(execution, others, unseen=0.3).metrics
+    values, expected = (values_of(dataclasses.replace(one, unseen=None)) for one in (again, metrics))
+    _equal(values, expected, "with other samples of the unseen clients")
+    stacked, loop = (tested.numbers(backend, unseen=0.3) for backend in ("stacked", "loop"))
+    _agree(stacked, loop, "stacked")
+
+
 # ---- small clients -------------------------------------------------------------------------------------
 
 

@@ -2,13 +2,13 @@
 package's name.
 
 They appear in the section "Clients and costs" of every report and in table.csv, in the order of their names.
-The metrics of a table follow them.
+The accuracies of unseen clients and the metrics of a table follow them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,9 +49,38 @@ class MetricOf:
         return None if math.isnan(value) else value
 
 
-def columns_of(records: Iterable[Record]) -> dict[str, Column]:
-    """The `COLUMNS`, and two for each metric of ``records`` that is a single number, by name."""
+@dataclass(frozen=True)
+class UnseenAt:
+    """The pooled accuracy of the unseen clients (`pfl.engine.metrics.Unseen`)."""
+
+    stage: Literal["received", "adapted", "scratch"]
+
+    def __call__(self, record: Record) -> float | None:
+        unseen = record.metrics.unseen
+        return unseen.pooled[self.stage] if unseen else None
+
+
+UNSEEN = {
+    "unseen_received": Column(
+        "Unseen clients: received (%)",
+        UnseenAt("received"),
+        "Unseen clients took no part in training, and all other numbers are of the clients that did. Their "
+        "accuracy is pooled over their test samples: with what the method gives a new client "
+        "(docs/methods.md); after the method's adaptation, or local epochs of its local program if it has "
+        "none; and after as many epochs of local training from scratch.",
+    ),
+    "unseen_adapted": Column("Unseen clients: adapted (%)", UnseenAt("adapted")),
+    "unseen_scratch": Column("Unseen clients: from scratch (%)", UnseenAt("scratch")),
+}
+"""Columns of tables with unseen clients, by name."""
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, Column]:
+    """The `COLUMNS`, and for ``records`` that have them, those of unseen clients and two for each metric that
+    is a single number, by name."""
     columns = dict(COLUMNS)
+    if any(record.metrics.unseen for record in records):
+        columns |= UNSEEN
     for name in sorted({name for record in records for name in record.metrics.scalars}):
         about = CLIENT_METRICS.summary(name) if name in CLIENT_METRICS else ""
         explanation = f"{name}: {about}" if about else ""

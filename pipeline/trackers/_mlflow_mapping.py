@@ -109,6 +109,8 @@ def measures(record: Record) -> list[Measure]:
         ("peak_memory_bytes", measured.peak_memory_bytes, 0),
         (f"{part}accuracy_best", metrics.reached("pooled", shown).best, 0),
     ]
+    if metrics.unseen:
+        values += [(f"{part}unseen_{name}", value, 0) for name, value in metrics.unseen.pooled.items()]
     for entry in metrics.rounds:
         accuracy = entry.moments[shown]
         values += [

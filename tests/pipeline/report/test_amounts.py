@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pfl.engine.metrics import ClientMetric, ClientResult
+from pfl.engine.metrics import Accuracy, ClientMetric, ClientResult, Unseen
 from pfl.run.trials import Record
 from pipeline.columns import COLUMNS, Column, columns_of
 from pipeline.report.amounts import quantities, quantity, value_range
@@ -69,6 +69,17 @@ def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_cli
     pooled, mean = (quantity(replace(entry, rows=rows), columns[name]) for name in list(columns)[-2:])
     assert (pooled, mean) == (pytest.approx(0.85), 0.6)  # where it is defined
     assert columns["auroc"].explanation.startswith("auroc: Area under the ROC curve")
+
+
+def test_unseen_clients_have_a_column_as_received_one_adapted_and_one_from_scratch(entry):
+    accuracies = [Accuracy(pooled, 0.0, 0.0, 1.0) for pooled in (20.0, 70.0, 60.0)]
+    metrics = replace(entry.rows[0].metrics, unseen=Unseen(*accuracies, ()))
+    row = replace(entry.rows[0], result=replace(entry.rows[0].success, metrics=metrics))
+    columns = columns_of([row, entry.rows[1]])
+    assert list(columns) == [*COLUMNS, "unseen_received", "unseen_adapted", "unseen_scratch"]
+    shown = [quantity(replace(entry, rows=(row,)), column) for column in list(columns.values())[-3:]]
+    assert shown == [20.0, 70.0, 60.0]
+    assert list(columns_of(entry.rows)) == list(COLUMNS)
 
 
 def test_a_metric_that_is_no_single_number_has_no_column(entry):

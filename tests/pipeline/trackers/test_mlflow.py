@@ -64,6 +64,18 @@ def test_a_record_has_flat_tags_and_all_parameters(root):
     assert (run.data.params["pfedsim.rho"], run.data.params["lr"]) == ("0.5", "0.05")
 
 
+def test_the_accuracies_of_unseen_clients_are_entered(root):
+    row = ledger_row(CELL)
+    accuracy = {"pooled": 40.0, "client_mean": 40.0, "client_mean_weighted": 40.0, "loss": 1.0}
+    names = ("received", "adapted", "scratch")
+    row["metrics"]["unseen"] = {
+        **{name: {**accuracy, "pooled": 10.0 * place} for place, name in enumerate(names, 1)},
+        "per_client": [],
+    }
+    entered_metrics = entered(root, row).data.metrics
+    assert [entered_metrics[f"unseen_{name}"] for name in names] == [10.0, 20.0, 30.0]
+
+
 def test_accuracy_loss_and_bytes_are_entered_by_round_without_missing_numbers(root):
     row = ledger_row(CELL)
     rounds = row["metrics"]["rounds"]

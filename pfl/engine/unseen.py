@@ -1,0 +1,189 @@
+"""Clients that take no part in training: they join after the last round and are tested.
+
+The seen clients train as a federation of their own, so that nothing of the unseen ones can influence it. Then
+a second server, of all clients, gets the state of the first. The unseen clients are its participants, and
+`Method.admit` decides what they receive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
+from pfl.core.rng import generator
+from pfl.core.rounding import whole_part
+from pfl.core.text import amount
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.engine.evaluation import averages_of, totals_of
+from pfl.engine.method import Method, Moment, Phase
+from pfl.engine.metrics import Accuracy, Unseen, UnseenClient
+from pfl.engine.round import adapt, dispatch
+from pfl.engine.server import Server
+from pfl.engine.state import State
+
+FEWEST_SEEN = 2
+
+
+@dataclass(frozen=True)
+class SeenFirst:
+    """A partition with the clients that train before all others.
+
+    Attributes:
+        ids: (n,) the former number of each client.
+        seen: how many of them train.
+    """
+
+    partition: Partition
+    ids: tuple[int, ...]
+    seen: int
+
+    @property
+    def trained(self) -> Partition:
+        """The partition of the clients that train."""
+        return _chosen(self.partition, range(self.seen))
+
+
+def seen_first(partition: Partition, share: float, seed: int) -> SeenFirst:
+    """``partition`` with the unseen clients, a ``share`` of all that ``seed`` draws, at the end.
+
+    Raises:
+        InvalidInput: too few clients would train, or none of the others has test samples.
+    """
+    clients = partition.clients
+    count = max(1, whole_part(share, clients))
+    if clients - count < FEWEST_SEEN:
+        accepted = f"a share that leaves at least {FEWEST_SEEN} of the {amount(clients, 'client')}"
+        raise InvalidInput("unseen", share, accepted)
+    drawn = set(generator(seed, "unseen").choice(clients, size=count, replace=False).tolist())
+    if not any(len(partition.test[client]) for client in drawn):
+        raise InvalidInput("unseen", share, f"a share of clients of which one has test samples (seed {seed})")
+    ids = sorted(range(clients), key=lambda client: client in drawn)
+    return SeenFirst(_chosen(partition, ids), tuple(ids), clients - count)
+
+
+def _chosen(partition: Partition, clients: Sequence[int]) -> Partition:
+    """The partition of some clients, in the given order."""
+    train, test = ([lists[client] for client in clients] for lists in (partition.train, partition.test))
+    return dataclasses.replace(partition, train=tuple(train), test=tuple(test))
+
+
+@dataclass(frozen=True)
+class Everybody:
+    """All clients of a simulation, those that train first; ``ids`` and ``seen`` as in `SeenFirst`."""
+
+    federation: Federation
+    ids: tuple[int, ...]
+    seen: int
+
+
+NewServer = Callable[[Config, Federation, Method], Server]
+"""Makes a server before its first round."""
+
+
+def evaluate(seen: Server, method: Method, everybody: Everybody, new_server: NewServer) -> Unseen:
+    """Let the unseen clients join after the last round of ``seen``, which is left as it is, and test them."""
+    config = dataclasses.replace(seen.config, epochs=seen.config.unseen_epochs or seen.config.epochs)
+    server = new_server(config, everybody.federation, method)
+    _admit(server, seen, method)
+    as_received: Moment = "post_aggregation" if method.headline == "adapted" else method.headline
+    received = _totals(server, method, as_received)
+    method.adapt(server)
+    adapted = _totals(server, method, "post_local")
+
+    alone = new_server(config, everybody.federation, Method())
+    alone.round, alone.participants = server.round, server.participants  # the same batches
+    alone.received = alone.bank.rows(alone.participants)
+    adapt(alone, (Phase(),))
+    scratch = _totals(alone, alone.program.method, "post_local")
+    return _result(server, everybody, (received, adapted, scratch))
+
+
+def _admit(server: Server, seen: Server, method: Method) -> None:
+    """Copy the state of ``seen`` into ``server``, and send its other clients what a new client gets.
+
+    A new client's tensors are at first the unweighted mean of the seen clients', which is the value of all of
+    them where these share it; its rows of the method's state are as `Method.initialise` left them.
+    """
+    old = seen.everybody.cpu()
+    server.round = seen.round
+    server.positions[old] = seen.positions
+    counts = seen.clients, server.clients
+    server.state = _extended(seen.state, server.state, *counts)
+    server.client_state = _extended(seen.client_state, server.client_state, *counts)
+    for name, stack in seen.bank.stacks.items():
+        if stack.shape == server.bank.shape(name):  # else it depends on the clients' samples
+            values = stack[:]
+            server.bank.share(name, values[0] if stack.shared else values.mean(0))
+            if not stack.shared:
+                server.bank.write(old, {name: values})
+    server.local.stacks = {name: server.bank.stacks[name].copy() for name in seen.local.stacks}
+    server.local.write(old, {name: stack[:] for name, stack in seen.local.stacks.items()})
+    server.participants = torch.arange(seen.clients, server.clients)
+    dispatch(server, method.admit(server))
+    server.bank.write(server.participant_ids, server.received)
+    server.local.write(server.participant_ids, {name: server.received[name] for name in server.local.stacks})
+
+
+def _extended(old: State, new: State, seen: int, clients: int) -> State:
+    """The ``old`` state of the ``seen`` clients, with the rows and columns of further ones from the ``new``.
+
+    A tensor is as in the old state if it has no counterpart, or if sizes other than the clients' differ.
+    """
+    extended: State = {}
+    for name, mine in old.items():
+        theirs = new.get(name)
+        if isinstance(mine, dict):
+            extended[name] = _extended(mine, theirs or {}, seen, clients)
+            continue
+        extended[name] = mine.clone()
+        if theirs is None or mine.dim() != theirs.dim():
+            continue
+        sizes = set(zip(mine.shape, theirs.shape, strict=True))
+        if all(own == other or (own, other) == (seen, clients) for own, other in sizes):
+            extended[name] = theirs.clone(memory_format=torch.contiguous_format)
+            extended[name][tuple(map(slice, mine.shape))] = mine
+    return extended
+
+
+def _totals(server: Server, method: Method, moment: Moment) -> tuple[Tensor, Tensor]:
+    """Correct predictions (K,) and summed cross-entropy (K,) of the participants' models."""
+    part = slice(server.clients - len(server.participants), None)
+    samples = server.federation.test[part]
+    tested = [k for k, own in enumerate(samples) if len(own)]
+    tensors = {name: stack[tested] for name, stack in method.personal(server, moment, part).items()}
+    clients = server.participants[tested]
+    sums = totals_of(server, method, clients, tensors, [samples[k] for k in tested])
+    totals = torch.zeros(2, len(samples), dtype=torch.float64)
+    totals[:, tested] = torch.stack([sums["correct"], sums["loss"]]).cpu()
+    correct, loss = totals
+    return correct, loss
+
+
+def _result(server: Server, everybody: Everybody, totals: Sequence[tuple[Tensor, Tensor]]) -> Unseen:
+    """The scores of the unseen clients as received, adapted and from scratch."""
+    federation = everybody.federation
+    joined = range(everybody.seen, federation.clients)
+    tests = torch.tensor([len(federation.test[client]) for client in joined], dtype=torch.float64)
+    sizes = server.sizes[server.participants].cpu()
+
+    def accuracy(correct: Tensor, loss: Tensor) -> Accuracy:
+        return averages_of(correct, loss, tests=tests, sizes=sizes, members=tests > 0)
+
+    received, adapted, scratch = (accuracy(*both) for both in totals)
+    per_client = [
+        UnseenClient(
+            everybody.ids[client],
+            len(federation.train[client]),
+            len(federation.test[client]),
+            *(float(100 * correct[k] / tests[k]) if tests[k] else None for correct, _ in totals),
+        )
+        for k, client in enumerate(joined)
+    ]
+    return Unseen(received, adapted, scratch, tuple(per_client))
