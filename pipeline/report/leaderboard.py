@@ -1,11 +1,10 @@
-"""The leaderboard of a table: its methods by mean rank, the gain from tuning, and which method to try first."""
+"""The leaderboard of a table: methods by mean rank, what tuning gains, and which of them to try first."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,34 +32,33 @@ LEVEL = "≈"
 """Marks the methods that cannot be told apart from the first."""
 
 RULE = (
-    "Means over the settings, of the configuration that the search selected. The mean rank is over all pairs of "
-    "a setting and a seed, 1 being the highest accuracy; ties share their mean. "
+    "Means over the settings, of the configuration that the search selected. The mean rank is over all pairs "
+    "of a setting and a seed, 1 being the highest accuracy; ties share their mean. "
     f"{LEVEL}: the method cannot be told apart from the first by Nemenyi's test on these ranks "
-    f"({100 * SIGNIFICANT:.0f} %). The seeds of a setting share its partition, so the test speaks of these "
-    "settings, not of others. Differences are in percentage points, with Student's t intervals, at 95 %, over "
-    "the seeds, each of which counts by its mean over the settings; they are not corrected for multiple "
-    "comparisons. The gain from tuning is that of the selected configuration over the pinned one, on test data "
-    "and with seeds that the search has not seen."
+    f"({100 * SIGNIFICANT:.0f} %). The seeds of a setting share its partition, so the test is about these "
+    "settings and no others. Differences are in percentage points, with Student's t intervals, at 95 %, over "
+    "the seeds, each of which counts by its mean over the settings. They are not corrected for multiple "
+    "comparisons. The gain from tuning is that of the selected configuration over the pinned one, on test "
+    "data and with seeds that the search has not seen."
 )
 
 CAPTIONS = {
-    "ranks": "Mean ranks over the pairs of a setting and a seed, 1 being the highest accuracy. Methods on one bar "
-    f"cannot be told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %).",
-    "costs": "Accuracy against what all clients send and receive in a run, and against the wall time of a run, "
-    "means over the settings and seeds. The line joins the methods that no other one beats in both. The wall time "
-    "depends on what else the machine did meanwhile.",
-    "gains": "Gain from tuning, by method, the best mean rank at the top: mean over the settings, with its 95 % "
-    "interval over the seeds. Where no trial was significantly better, the pinned configuration is kept and the "
-    "gain is 0.",
+    "ranks": "Mean ranks over the pairs of a setting and a seed, 1 being the highest accuracy. Methods on "
+    f"one bar cannot be told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %).",
+    "costs": "Accuracy against what all clients send and receive in a run, and against the wall time of a "
+    "run, means over the settings and seeds. The line joins the methods that no other one beats in both. The "
+    "wall time depends on what else the machine does.",
+    "gains": "Gain from tuning, the method with the best mean rank at the top: mean over the settings, with "
+    "its 95 % interval over the seeds. Where no trial was significantly better, the pinned configuration is "
+    "kept and the gain is 0.",
 }
 
 SHOWN = ("megabytes", "seconds")
-"""The report columns of the table, with those of clients that took no part in training, whose names begin with
-"unseen"; leaderboard.csv has all of them."""
+"""The report columns of the table, beside those whose names begin with "unseen"; leaderboard.csv has all."""
 
 FIELDS = (
     *("table", "place", "row", "label", "method", "family", "mean_rank", "level_with_first", "accuracy"),
-    *("behind", "behind_low", "behind_high", "gain", "gain_low", "gain_high", "tuned_settings"),
+    *("minus", "difference", "low", "high", "gain", "gain_low", "gain_high", "tuned_settings"),
 )
 
 
@@ -72,7 +70,7 @@ class Standing:
         place: 1 for the best mean rank; methods with the same mean rank share a place.
         level: whether it cannot be told apart from the first.
         accuracy: in percent.
-        behind: its accuracy minus that of the first.
+        difference: its accuracy minus that of `Board.against`.
         gain: the accuracy of the selected configuration minus that of the pinned one; None without a search.
         tuned: in how many settings a trial was selected.
         scores: the accuracy in each setting.
@@ -87,7 +85,7 @@ class Standing:
     rank: float
     level: bool
     accuracy: float
-    behind: PairedDifference
+    difference: PairedDifference
     gain: PairedDifference | None
     tuned: int
     scores: Mapping[str, Score]
@@ -107,6 +105,8 @@ class Board:
     Attributes:
         standings: the best mean rank first.
         columns: the report columns, by name.
+        against: label of the row that is subtracted from the others: the table's ``reference``, or the first.
+        over_baseline: the first minus the `BASELINE`; None if that is no other row.
         untuned: the label of the best by mean rank of the pinned configurations; None without a search.
         unranked: labels of the rows that have no number in every setting.
         left_out: methods of the registry that are no row.
@@ -116,6 +116,8 @@ class Board:
     ranks: Ranks
     standings: tuple[Standing, ...]
     columns: Mapping[str, Column]
+    against: str
+    over_baseline: PairedDifference | None
     untuned: str | None
     unranked: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -143,12 +145,10 @@ class Board:
             f"Try {first.label} first: it has the best mean rank of {amount(len(self.standings), 'method')}, "
             f"{points(first.rank)}, and {points(first.accuracy)} % on average over the settings."
         ]
-        if baseline := next((one for one in others if one.row == BASELINE), None):
-            gap = baseline.behind
-            interval = ""
-            if gap.low is not None and gap.high is not None:
-                interval = f" (95 % interval {signed(-gap.high)} to {signed(-gap.low)})"
-            sentences.append(f"That is {signed(-gap.mean)} points over {baseline.label}{interval}.")
+        if gap := self.over_baseline:
+            interval = f" (95 % interval {gap.interval})" if gap.interval else ""
+            baseline = self.summary.labels[BASELINE]
+            sentences.append(f"Its lead over {baseline} is {signed(gap.mean)} points{interval}.")
         level = [one for one in others if one.level]
         if level:
             methods = "method cannot" if len(level) == 1 else "methods cannot"
@@ -180,15 +180,15 @@ class Board:
         seeds = amount(len(table.seeds), "seed")
         kinds = "; ".join(self.settings.values())
         lines = [
-            f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided in "
-            f"{amount(len(self.settings), 'way')} ({kinds}), with {seeds} each. Other networks, data or numbers of "
-            "rounds may order the methods differently.",
+            f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "
+            f"in {amount(len(self.settings), 'way')} ({kinds}), with {seeds} each. Other networks, data or "
+            "numbers of rounds may order the methods differently.",
         ]
         if table.search and table.search.budget:
             lines.append(
                 f"The search of a method in a setting may train its trials for as many samples as "
-                f"{table.search.budget * len(table.seeds):g} runs of the pinned configuration. A method with many "
-                "hyperparameters may do better with more."
+                f"{table.search.budget * len(table.seeds):g} runs of the pinned configuration. A method with "
+                "many hyperparameters may do better with more."
             )
         if self.unranked:
             lines.append(f"Without a place, as a number is missing: {', '.join(self.unranked)}.")
@@ -211,6 +211,7 @@ def board(summary: Summary) -> Board | None:
         return None
     columns = columns_of(summary.rows)
     best = min(there, key=lambda line: ranks.means[line.label])
+    subtracted = next((line for line in there if line.row == summary.table.reference), best)
     level = ranks.level(best.label)
 
     def standing(line: Line) -> Standing:
@@ -228,13 +229,13 @@ def board(summary: Summary) -> Board | None:
             rank=rank,
             level=line is best or line.label in level,
             accuracy=float(accuracies[line.row].mean()),
-            behind=_difference(accuracies[line.row], accuracies[best.row]),
+            difference=_difference(accuracies[line.row], accuracies[subtracted.row]),
             gain=gain,
             tuned=sum(one.parameters != other.parameters for one, other in zip(entries, before, strict=True)),
             scores={name: score for name in settings if (score := line.entries[name].score)},
             moments={moment: _mean(_at(entry, moment) for entry in entries) for moment in MOMENTS},
             quantities={
-                name: _mean(map(partial(quantity, column=column), entries)) for name, column in columns.items()
+                name: _mean(quantity(entry, column) for entry in entries) for name, column in columns.items()
             },
             keys=tuple(
                 dict.fromkeys(record.key for entry in (*entries, *before) for record in entry.simulated)
@@ -252,6 +253,10 @@ def board(summary: Summary) -> Board | None:
         ranks=ranks,
         standings=tuple(sorted(map(standing, there), key=lambda one: (one.rank, one.label))),
         columns=columns,
+        against=subtracted.label,
+        over_baseline=_difference(accuracies[best.row], accuracies[BASELINE])
+        if best.row != BASELINE in accuracies
+        else None,
         untuned=untuned,
         unranked=tuple(line.label for line in lines.values() if line not in there),
         left_out=tuple(name for name in METHODS if name not in {row.method for row in summary.table.methods}),
@@ -274,13 +279,14 @@ def comma_separated(board: Board) -> str:
     for one in board.standings:
         gaps = [
             value
-            for gap in (one.behind, one.gain)
+            for gap in (one.difference, one.gain)
             for value in ((gap.mean, gap.low, gap.high) if gap else (None,) * 3)
         ]
         rows.append(
             (
                 *(board.summary.id, one.place, one.row, one.label, one.method, one.family),
-                *(_decimals(one.rank), one.level, _decimals(one.accuracy), *map(_decimals, gaps), one.tuned),
+                *(_decimals(one.rank), one.level, _decimals(one.accuracy), board.against),
+                *(*map(_decimals, gaps), one.tuned),
                 *(_decimals(one.scores[name].mean) for name in settings),
                 *map(_decimals, one.moments.values()),
                 *(_decimals(one.quantities[name]) for name in names),
@@ -383,9 +389,10 @@ def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
     for point in sorted(known, key=lambda point: (point[0], -point[1])):
         if not front or point[1] > front[-1][1]:
             front.append(point)
-    axes.step([x for x, *_ in front], [y for _, y, _ in front], where="post", color=MUTED, linewidth=0.8, zorder=0)
-    for x, y, one in front:
-        axes.annotate(one.label, (x, y), (4, 4), textcoords="offset points", color=INK)
+    x, y = ([point[place] for point in front] for place in (0, 1))
+    axes.step(x, y, where="post", color=MUTED, linewidth=0.8, zorder=0)
+    for cost, accuracy, one in front:
+        axes.annotate(one.label, (cost, accuracy), (4, 4), textcoords="offset points", color=INK)
 
 
 def _gains(board: Board) -> str:

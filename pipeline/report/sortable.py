@@ -1,12 +1,12 @@
-"""A page of tables that are sorted and filtered in the browser. It contains DataTables and needs no network."""
+"""Tables that sort and filter in the browser, as a page that contains DataTables and needs no network."""
 
 from __future__ import annotations
 
 import io
 from typing import Any
 
-LEFT_OUT = ("table", "method", "parameters", "cause", "data", "keys")
-"""Columns that the page leaves out: constant, or too long to read in a table."""
+LEFT_OUT = ("table", "method", "parameters", "rank", "cause", "data", "keys")
+"""Columns that the page leaves out: constant, repeated, or too long to read in a table."""
 
 
 def page(templates: Any, title: str, name: str, methods: str, cells: str) -> str:

@@ -132,7 +132,9 @@ def write_report(table: str, root: Path) -> Path:
     }
     context["metrics"] = formats.metrics(summary)
     if board:
-        context["leaderboard"] = templates.get_template("leaderboard.md.j2").render(board=board, rule=leaderboard.RULE)
+        context["leaderboard"] = templates.get_template("leaderboard.md.j2").render(
+            board=board, rule=leaderboard.RULE
+        )
     files = {
         "README.md": templates.get_template("README.md.j2").render(context),
         "index.html": templates.get_template("index.html.j2").render(context),

@@ -98,7 +98,7 @@ class Table(Strict):
     keep: Literal["models"] | None = None
     """`models`: keep the final model of every client in `.sweeps/models/`, for each final trial."""
     report: Literal["leaderboard"] | None = None
-    """`leaderboard`: the report ranks the rows over settings and seeds, and says which of them to try first."""
+    """`leaderboard`: the report ranks the rows over settings and seeds, and says which to try first."""
     published: PublishedTable | None = None
     """Where the published numbers are."""
     reference: str | None = None
