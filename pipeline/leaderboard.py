@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
-from pipeline.report.leaderboard import LEVEL, Board, board, difference_text
+from pipeline.report.leaderboard import LEVEL, RULE, Board, board, difference_text
 from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
 from pipeline.spec.table import load_table
@@ -59,5 +60,5 @@ def text(board: Board, method: str) -> str:
         for row in grid
     ]
     own = next(one for one in board.standings if one.row == method)
-    told = f"{label} has place {own.place} of {len(board.standings)}."
-    return "\n".join([*lines, "", told, ""])
+    place = f"{label} has place {own.place} of {len(board.standings)}."
+    return "\n".join([*lines, "", place, "", fill(RULE, 100), ""])

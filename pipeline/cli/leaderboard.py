@@ -25,6 +25,4 @@ def add(
     board, folder = add(table, method)
     print(text(board, method), end="")
     shown = folder.relative_to(Path.cwd())
-    print(
-        f"{shown}/README.md, {shown}/index.html, and {shown}/leaderboard.html, whose columns sort and filter"
-    )
+    print(f"Report: {shown}/index.html; columns sort and filter in {shown}/leaderboard.html")

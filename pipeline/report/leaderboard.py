@@ -32,8 +32,10 @@ LEVEL = "≈"
 """Marks the methods that cannot be told apart from the first."""
 
 RULE = (
-    "Means over the settings, of the configuration that the search selected. The mean rank is over all pairs "
-    "of a setting and a seed, 1 being the highest accuracy; ties share their mean. "
+    "Means over the settings, of the configuration that the search selected. Each method is evaluated at the "
+    "moment that it reports: as received, after local training, or after an adaptation of its own. Two "
+    "columns have the same moments for all. The mean rank is over all pairs of a setting and a seed, 1 being the "
+    "highest accuracy; ties share their mean. "
     f"{LEVEL}: the method cannot be told apart from the first by Nemenyi's test on these ranks "
     f"({100 * SIGNIFICANT:.0f} %). The seeds of a setting share its partition, so the test is about these "
     "settings and no others. Differences are in percentage points, with Student's t intervals, at 95 %, over "
@@ -161,7 +163,21 @@ class Board:
             sentences.append(
                 same if self.untuned == first.label else f"Without tuning, {self.untuned} is first."
             )
+        highest = [
+            f"{best.label} {MOMENTS[moment][0].lower()}{MOMENTS[moment][1:]}"
+            for moment in MOMENTS
+            if (best := self._best_at(moment))
+        ]
+        if highest:
+            sentences.append(
+                f"At the same moment for all, the highest mean is that of {', and of '.join(highest)}."
+            )
         return " ".join(sentences)
+
+    def _best_at(self, moment: At) -> Standing | None:
+        """The highest accuracy at a moment; None if no method has recorded it."""
+        known = [one for one in self.standings if one.moments[moment] is not None]
+        return max(known, key=lambda one: one.moments[moment] or 0, default=None)
 
     def _cheaper(self, first: Standing, level: Iterable[Standing]) -> list[str]:
         """The one of ``level`` that sends least, if it sends less than the first."""
