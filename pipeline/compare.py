@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from pfl.methods import METHODS
 from pipeline.report.comparison import FIELDS, ComparedColumn, compare_rows, compare_tables
 from pipeline.report.summary import summarise
 from pipeline.spec.paths import TABLES, table_file, table_names
-from pipeline.spec.table import Subset, Table, load_table
+from pipeline.spec.table import Subset, load_table
 from pipeline.spec.yaml import dumped
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.collection import collect, results_of
@@ -62,10 +62,7 @@ def compared(
     (base,) = tables
     known = load_table(base)
     _check_settings(settings, known.settings)
-    chosen = list(settings) or settings_here(known)
-    if not chosen:
-        accepted = f"a table with data here; `pfl stage download {base}` fetches them"
-        raise InvalidInput("table", base, accepted)
+    chosen = list(settings) or columns_here(base)
     name = with_method(base, method)
     run_row(name, method, chosen)
     return compare_rows(summarise(results_of(name)), method, chosen)
@@ -79,18 +76,49 @@ def with_method(base: str, method: str) -> str:
     Raises:
         InvalidInput: there is no such method or table, or the base has that row.
     """
-    table, name = load_table(base), f"{base}-{method}"
+    table = load_table(base)
+    removed = {key: None for key in ("search", "claims") if getattr(table, key)}
+    rows: list[Any] = []
+    for row in table.methods:
+        name = {"as": row.id} if row.name else {"method": row.id}
+        rows.append({**name, "search": None} if row.search else row.id)
+    return extension(f"{base}-{method}", base, method, {"methods": [*rows, method], **removed})
+
+
+def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> str:
+    """The name of a table that extends ``base`` by a row; its file is written unless it exists.
+
+    Args:
+        changes: keys of its file, with its ``methods``.
+
+    Raises:
+        InvalidInput: there is no such method or table, or the base has that row.
+    """
+    table = load_table(base)
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     if method in table.row_labels:
         raise InvalidInput("method", method, f"one that is no row of {base}")
     if name not in table_names():
         file = TABLES / f"{name}.yaml"
-        write_text(file, dumped(_extension(base, table, method)))
+        title = f"{table.title}, with {method}"
+        write_text(file, dumped({"extends": base, "title": title, "reference": method, **changes}))
         print(f"{file} is new; commit it, and results/ledger/ keeps its records")
     elif method not in load_table(name).row_labels:
         raise InvalidInput(str(table_file(name)), "its methods", f"a table with the row {method}")
     return name
+
+
+def columns_here(name: str) -> list[str]:
+    """The settings of a table whose data are here.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    if not (settings := settings_here(load_table(name))):
+        accepted = f"a table with data here; `pfl stage download {name}` fetches them"
+        raise InvalidInput("table", name, accepted)
+    return settings
 
 
 def run_row(name: str, row: str, settings: Collection[str]) -> None:
@@ -110,16 +138,6 @@ def run_row(name: str, row: str, settings: Collection[str]) -> None:
         log.warning("%s: %s", name, failed)
     with redirect_stdout(None):  # the stages have told of the data
         collect(name)
-
-
-def _extension(base: str, table: Table, method: str) -> dict[str, Any]:
-    rows: list[Any] = []
-    for row in table.methods:
-        name = {"as": row.id} if row.name else {"method": row.id}
-        rows.append({**name, "search": None} if row.search else row.id)
-    removed = {key: None for key in ("search", "claims") if getattr(table, key)}
-    title = f"{table.title}, with {method}"
-    return {"extends": base, "title": title, "methods": [*rows, method], "reference": method, **removed}
 
 
 def _check_settings(settings: Collection[str], known: Collection[str]) -> None:

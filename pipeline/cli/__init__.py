@@ -15,6 +15,7 @@ import typer
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pipeline.cli import exports
+from pipeline.cli import leaderboard as leaderboards
 from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stage import TableName
@@ -37,6 +38,9 @@ def add_commands(app: typer.Typer) -> None:
     search = typer.Typer(help="Export the outcome of hyperparameter searches.", no_args_is_help=True)
     search.command("export")(in_project(export_))
     app.add_typer(search, name="search")
+    leaderboard = typer.Typer(help="Place a method on a leaderboard.", no_args_is_help=True)
+    leaderboard.command()(in_project(leaderboards.add))
+    app.add_typer(leaderboard, name="leaderboard")
     export = typer.Typer(help="Evidence in standard formats.", no_args_is_help=True)
     export.command()(in_project(exports.rocrate))
     export.command()(in_project(exports.croissant))

@@ -16,6 +16,7 @@ from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.amounts import quantity
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.summary import Entry, Line, Summary
+from pipeline.store.scores import Score
 
 DAGGER = "†"
 """Marks a doubtful published number."""
@@ -63,6 +64,15 @@ def without_tags(text: str) -> str:
 def plain(entry: Entry) -> str:
     """A score without rank."""
     return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
+
+
+def spread(score: Score) -> str:
+    """A mean and its standard deviation over the seeds.
+
+    >>> spread(Score(82.4051, 1.5, 3)), spread(Score(82.4051, None, 1))
+    ('82.41 ± 1.50', '82.41')
+    """
+    return points(score.mean) + ("" if score.std is None else f" ± {points(score.std)}")
 
 
 def ranking(agreement: Ranking) -> str:

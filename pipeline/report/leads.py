@@ -147,24 +147,29 @@ class Ranks:
 
     Attributes:
         means: by label, the best first.
-        columns: how many columns they are over.
+        over: what they are over, as in "3 columns".
         friedman: the p-value of Friedman's test that all methods are alike.
         nemenyi: the p-values of Nemenyi's test for each pair.
     """
 
     means: Mapping[str, float]
-    columns: int
+    over: str
     friedman: float
     nemenyi: DataFrame
+
+    def level(self, method: str) -> list[str]:
+        """The other methods that do not differ significantly from one, the best first."""
+        others = (label for label in self.means if label != method)
+        return [label for label in others if self.nemenyi.loc[method, label] >= SIGNIFICANT]
 
     @property
     def text(self) -> str:
         """Two sentences about the best."""
         (best, rank), *others = self.means.items()
-        level = [label for label, _ in others if self.nemenyi.loc[best, label] >= SIGNIFICANT]
+        level = self.level(best)
         inferior = _listed([label for label, _ in others if label not in level]) or "none of the others"
         return (
-            f"Over {amount(self.columns, 'column')}, {best} has the best mean rank, {points(rank)} among "
+            f"Over {self.over}, {best} has the best mean rank, {points(rank)} among "
             f"{len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); by Nemenyi's test it "
             f"differs significantly from {inferior}."
         )
@@ -184,11 +189,15 @@ def mean_ranks(summary: Summary) -> Ranks | None:
     whole = [column for column in by_column.values() if len(column) == len(labels)]
     if len(whole) < COLUMNS or len(labels) < COLUMNS:
         return None
-    return ranks_of(labels, np.array([[column[label] for label in labels] for column in whole]))
+    accuracies = np.array([[column[label] for label in labels] for column in whole])
+    return ranks_of(labels, accuracies, amount(len(whole), "column"))
 
 
-def ranks_of(labels: Sequence[str], accuracies: NDArray) -> Ranks | None:  # type: ignore[type-arg]
+def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | None:  # type: ignore[type-arg]
     """Mean ranks and tests of an array (columns, methods); None if all methods are level everywhere.
+
+    Args:
+        over: what the columns of a table are called.
 
     Source: J. Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006.
     """
@@ -203,7 +212,7 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray) -> Ranks | None:  # typ
     nemenyi.index = nemenyi.columns = list(labels)
     friedman = float(friedmanchisquare(*accuracies.T).pvalue)
     ordered = dict(sorted(means.items(), key=lambda one: one[1]))
-    return Ranks(ordered, len(accuracies), friedman, nemenyi)
+    return Ranks(ordered, over, friedman, nemenyi)
 
 
 def diagram(ranks: Ranks) -> str:

@@ -69,12 +69,19 @@ def difference(
     gaps = [reported(ours[seed], first[1]) - reported(theirs[seed], second[1]) for seed in seeds]
     if not gaps:
         return None
-    mean = statistics.fmean(gaps)
     if len(gaps) > 1:
-        half = _half(statistics.stdev(gaps), len(gaps))
-        return PairedDifference(mean, mean - half, mean + half, len(gaps), "seed")
+        return over_seeds(gaps)
     (seed,) = seeds
-    return _over_clients((ours[seed], first[1]), (theirs[seed], second[1]), mean)
+    return _over_clients((ours[seed], first[1]), (theirs[seed], second[1]), gaps[0])
+
+
+def over_seeds(gaps: Sequence[float]) -> PairedDifference:
+    """The mean of the differences of paired seeds; one seed has no interval."""
+    mean = statistics.fmean(gaps)
+    if len(gaps) == 1:
+        return PairedDifference(mean, None, None, 1, "seed")
+    half = _half(statistics.stdev(gaps), len(gaps))
+    return PairedDifference(mean, mean - half, mean + half, len(gaps), "seed")
 
 
 def _over_clients(

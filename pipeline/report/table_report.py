@@ -19,16 +19,18 @@ from pipeline.columns import columns_of
 from pipeline.report import (
     agreement,
     formats,
+    leaderboard,
     leads,
     moments,
     plots,
     search_fronts,
     search_plots,
     search_tables,
+    sortable,
     tuning,
     verdict_plots,
 )
-from pipeline.report.amounts import partition_statistics, quantities
+from pipeline.report.amounts import partition_statistics, quantities, value_range
 from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
 from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.reproduction import commands, provenance
@@ -85,6 +87,10 @@ def write_report(table: str, root: Path) -> Path:
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
     leading, ranks_over = leads.leads(summary), leads.mean_ranks(summary)
+    board = leaderboard.board(summary) if summary.table.report == "leaderboard" else None
+    if board:
+        ranks_over = board.ranks
+        drawn |= leaderboard.draw(board)
     if ranks_over:
         drawn["ranks"] = leads.diagram(ranks_over)
     at_moments = moments.blocks(summary)
@@ -99,7 +105,8 @@ def write_report(table: str, root: Path) -> Path:
         "reported": in_words(summary.table.evaluation),
         "notices": notices(whole),
         "counted": counted,
-        "lead": leads.headline(summary, leading, ranks_over),
+        "board": board,
+        "lead": "" if board else leads.headline(summary, leading, ranks_over),
         "leads": leading if len(leading) > 1 else [],
         "interval_rule": INTERVAL_RULE if leading else "",
         "ranks": ranks_over,
@@ -114,7 +121,9 @@ def write_report(table: str, root: Path) -> Path:
         "claims": tested,
         "claim_rule": agreement.CLAIM_RULE,
         "findings": findings_of(table, root),
-        "captions": CAPTIONS | dict.fromkeys(front_plots, CAPTIONS["front"]),
+        "captions": CAPTIONS
+        | dict.fromkeys(front_plots, CAPTIONS["front"])
+        | (leaderboard.CAPTIONS if board else {}),
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
@@ -131,11 +140,16 @@ def write_report(table: str, root: Path) -> Path:
         "troubles": [entry for entry in summary.entries if entry.cause],
     }
     context["metrics"] = formats.metrics(summary)
+    if board:
+        context["leaderboard"] = templates.get_template("leaderboard.md.j2").render(
+            board=board, rule=leaderboard.RULE
+        )
     files = {
         "README.md": templates.get_template("README.md.j2").render(context),
         "index.html": templates.get_template("index.html.j2").render(context),
-        "table.csv": formats.comma_separated(whole),
+        "table.csv": (cells := formats.comma_separated(whole)),
         "table.tex": formats.tex(summary, context["reported"]),
+        **(_leaderboard_files(board, cells, templates) if board else {}),
         **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
         **({"metrics.csv": context["metrics"]} if context["metrics"] else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
@@ -150,6 +164,13 @@ def write_report(table: str, root: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         write_files(folder, written)
     return root / report_folder(table)
+
+
+def _leaderboard_files(board: leaderboard.Board, cells: str, templates: Any) -> dict[str, str]:
+    """A line per method, and a page on which these and the ``cells`` of the table sort and filter."""
+    methods, summary = leaderboard.comma_separated(board), board.summary
+    page = sortable.page(templates, summary.table.title, summary.id, methods, cells)
+    return {"leaderboard.csv": methods, "leaderboard.html": page}
 
 
 PUBLISHED = ("*.md", "*.csv", "*.tex", "*.svg")
@@ -210,6 +231,9 @@ def environment(package: str = "pipeline.report") -> Any:
         "parameters": parameters,
         "plain": formats.plain,
         "cell": formats.cell,
+        "difference": leaderboard.difference_text,
+        "quantity": lambda value: value_range([value]),
+        "spread": formats.spread,
         "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
         "inline": plots.inline,
         "html": _html,

@@ -97,6 +97,8 @@ class Table(Strict):
     """What one trial may use."""
     keep: Literal["models"] | None = None
     """`models`: keep the final model of every client in `.sweeps/models/`, for each final trial."""
+    report: Literal["leaderboard"] | None = None
+    """`leaderboard`: the report ranks the rows over settings and seeds, and says which to try first."""
     published: PublishedTable | None = None
     """Where the published numbers are."""
     reference: str | None = None

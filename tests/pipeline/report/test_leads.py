@@ -90,7 +90,7 @@ def test_two_columns_have_no_mean_ranks():
 
 def test_mean_ranks_and_tests_agree_with_their_definitions():
     accuracies = np.array([[80.0, 70.0, 60.0, 60.0], [81.0, 75.0, 76.0, 50.0], [90.0, 91.0, 85.0, 80.0]])
-    ranks = ranks_of(list("ABCD"), accuracies)
+    ranks = ranks_of(list("ABCD"), accuracies, "3 columns")
     # By hand: A 1, 1, 2; B 2, 3, 1; C 3.5, 2, 3; D 3.5, 4, 4.
     expected = {"A": 4 / 3, "B": 2.0, "C": 8.5 / 3, "D": 11.5 / 3}
     assert list(ranks.means) == list(expected)

@@ -1,0 +1,64 @@
+"""`pfl leaderboard add`: a method in its place on a leaderboard, searched and run under the same budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import fill
+
+from pfl.core.errors import InvalidInput
+from pfl.core.text import points
+from pipeline.compare import columns_here, extension, run_row
+from pipeline.report.leaderboard import LEVEL, RULE, Board, board, difference_text
+from pipeline.report.summary import summarise
+from pipeline.report.table_report import write_report
+from pipeline.spec.table import load_table
+from pipeline.sweep.collection import assembled, results_of
+
+
+def add(base: str, method: str) -> tuple[Board, Path]:
+    """The leaderboard ``base`` with a further method, and the folder of its report.
+
+    Only the pending runs of the method are computed; all others are those of the ledger. The report of
+    ``base`` stays as it is.
+
+    Raises:
+        InvalidInput: ``base`` is no leaderboard or has no runs here, there is no such method, or ``base`` has
+            it already.
+    """
+    table = load_table(base)
+    if table.report != "leaderboard":
+        raise InvalidInput("--table", base, "a table with `report: leaderboard`")
+    settings = columns_here(base)
+    if not ((known := assembled(base)) and board(summarise(known))):
+        accepted = (
+            f"a table whose runs are in results/ledger/; `pfl init --table {base} --results` copies them"
+        )
+        raise InvalidInput("--table", base, accepted)
+    name = extension(f"{base}-with-{method}", base, method, {"methods": [*table.row_labels, method]})
+    run_row(name, method, settings)
+    with_method = board(summarise(results_of(name)))
+    if not with_method or method not in {standing.row for standing in with_method.standings}:
+        raise InvalidInput(
+            "method", method, f"one whose runs succeed; `pfl ledger why {name}` lists the others"
+        )
+    return with_method, write_report(name, Path.cwd())
+
+
+def text(board: Board, method: str) -> str:
+    """For a terminal: a line per method, and the place of one of them."""
+    label = board.summary.labels[method]
+    grid = [("", "", "mean rank", "accuracy", f"minus {label}", "gain from tuning")]
+    for one in board.standings:
+        marks = f"{'→' if one.row == method else ''} {one.place}"
+        rank = points(one.rank) + (f" {LEVEL}" if one.level else "")
+        gap = "" if one.row == method else difference_text(one.difference)
+        gain = difference_text(one.gain) if one.tuned else "pinned kept"
+        grid.append((marks, one.label, rank, points(one.accuracy), gap, gain))
+    widths = [max(map(len, texts)) for texts in zip(*grid, strict=True)]
+    lines = [
+        "  ".join(f"{part:<{width}}" for part, width in zip(row, widths, strict=True)).rstrip()
+        for row in grid
+    ]
+    own = next(one for one in board.standings if one.row == method)
+    place = f"{label} has place {own.place} of {len(board.standings)}."
+    return "\n".join([*lines, "", place, "", fill(RULE, 100), ""])

@@ -1,0 +1,435 @@
+"""The leaderboard of a table: methods by mean rank, what tuning gains, and which of them to try first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfl.core.text import amount, csv_text, points, signed
+from pfl.methods import METHODS
+from pipeline.columns import Column, columns_of
+from pipeline.report.amounts import quantity
+from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
+from pipeline.report.moments import MOMENTS, scored_at
+from pipeline.report.pairs import PairedDifference, over_seeds
+from pipeline.report.plots import COLOURS, GRID, INK, MUTED, STYLE, WIDTH
+from pipeline.report.summary import Entry, Line, Summary
+from pipeline.spec.reported import At
+from pipeline.store.scores import Score, reported
+from pipeline.svg import svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BASELINE = "fedavg"
+"""The row that the first is compared with in words."""
+
+LEVEL = "≈"
+"""Marks the methods that cannot be told apart from the first."""
+
+RULE = (
+    "Means over the settings, of the configuration that the search selected. Each method is evaluated at the "
+    "moment that it reports: as received, after local training, or after an adaptation of its own. Two "
+    "columns have the same moments for all. The mean rank is over all pairs of a setting and a seed, 1 being the "
+    "highest accuracy; ties share their mean. "
+    f"{LEVEL}: the method cannot be told apart from the first by Nemenyi's test on these ranks "
+    f"({100 * SIGNIFICANT:.0f} %). The seeds of a setting share its partition, so the test is about these "
+    "settings and no others. Differences are in percentage points, with Student's t intervals, at 95 %, over "
+    "the seeds, each of which counts by its mean over the settings. They are not corrected for multiple "
+    "comparisons. The gain from tuning is that of the selected configuration over the pinned one, on test "
+    "data and with seeds that the search has not seen."
+)
+
+CAPTIONS = {
+    "ranks": "Mean ranks over the pairs of a setting and a seed, 1 being the highest accuracy. Methods on "
+    f"one bar cannot be told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %).",
+    "costs": "Accuracy against what all clients send and receive in a run, and against the wall time of a "
+    "run, means over the settings and seeds. The line joins the methods that no other one beats in both. The "
+    "wall time depends on what else the machine does.",
+    "gains": "Gain from tuning, the method with the best mean rank at the top: mean over the settings, with "
+    "its 95 % interval over the seeds. Where no trial was significantly better, the pinned configuration is "
+    "kept and the gain is 0.",
+}
+
+SHOWN = ("megabytes", "seconds")
+"""The report columns of the table, beside those whose names begin with "unseen"; leaderboard.csv has all."""
+
+FIELDS = (
+    *("table", "place", "row", "label", "method", "family", "mean_rank", "level_with_first", "accuracy"),
+    *("minus", "difference", "low", "high", "gain", "gain_low", "gain_high", "tuned_settings"),
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The place of a method; numbers are means over the settings.
+
+    Attributes:
+        place: 1 for the best mean rank; methods with the same mean rank share a place.
+        level: whether it cannot be told apart from the first.
+        accuracy: in percent.
+        difference: its accuracy minus that of `Board.against`.
+        gain: the accuracy of the selected configuration minus that of the pinned one; None without a search.
+        tuned: in how many settings a trial was selected.
+        scores: the accuracy in each setting.
+        moments: the accuracy at each of the `MOMENTS`; None where it is not recorded.
+        quantities: by the name of a report column; None where no record has it.
+    """
+
+    place: int
+    row: str
+    label: str
+    method: str
+    rank: float
+    level: bool
+    accuracy: float
+    difference: PairedDifference
+    gain: PairedDifference | None
+    tuned: int
+    scores: Mapping[str, Score]
+    moments: Mapping[str, float | None]
+    quantities: Mapping[str, float | None]
+    keys: tuple[str, ...]
+
+    @property
+    def family(self) -> str:
+        return METHODS[self.method].family
+
+
+@dataclass(frozen=True)
+class Board:
+    """A leaderboard.
+
+    Attributes:
+        standings: the best mean rank first.
+        columns: the report columns, by name.
+        against: label of the row that is subtracted from the others: the table's ``reference``, or the first.
+        over_baseline: the first minus the `BASELINE`; None if that is no other row.
+        untuned: the label of the best by mean rank of the pinned configurations; None without a search.
+        unranked: labels of the rows that have no number in every setting.
+        left_out: methods of the registry that are no row.
+    """
+
+    summary: Summary
+    ranks: Ranks
+    standings: tuple[Standing, ...]
+    columns: Mapping[str, Column]
+    against: str
+    over_baseline: PairedDifference | None
+    untuned: str | None
+    unranked: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Label by setting."""
+        return _settings(self.summary)
+
+    @property
+    def shown(self) -> dict[str, Column]:
+        """The report columns of the table: those of `SHOWN` for which there are numbers."""
+        return {
+            name: column
+            for name, column in self.columns.items()
+            if (name in SHOWN or name.startswith("unseen"))
+            and any(one.quantities[name] is not None for one in self.standings)
+        }
+
+    @property
+    def advice(self) -> str:
+        """Which method to try first, and why."""
+        first, *others = self.standings
+        sentences = [
+            f"Try {first.label} first: it has the best mean rank of {amount(len(self.standings), 'method')}, "
+            f"{points(first.rank)}, and {points(first.accuracy)} % on average over the settings."
+        ]
+        if gap := self.over_baseline:
+            interval = f" (95 % interval {gap.interval})" if gap.interval else ""
+            baseline = self.summary.labels[BASELINE]
+            sentences.append(f"Its lead over {baseline} is {signed(gap.mean)} points{interval}.")
+        level = [one for one in others if one.level]
+        if level:
+            methods = "method cannot" if len(level) == 1 else "methods cannot"
+            sentences.append(f"{len(level)} other {methods} be told apart from it ({LEVEL} in the table).")
+            sentences += self._cheaper(first, level)
+        else:
+            sentences.append("Every other method has a significantly worse mean rank.")
+        if self.untuned:
+            same = "Without tuning, it is first as well."
+            sentences.append(
+                same if self.untuned == first.label else f"Without tuning, {self.untuned} is first."
+            )
+        highest = [
+            f"{best.label} {MOMENTS[moment][0].lower()}{MOMENTS[moment][1:]}"
+            for moment in MOMENTS
+            if (best := self._best_at(moment))
+        ]
+        if highest:
+            sentences.append(
+                f"At the same moment for all, the highest mean is that of {', and of '.join(highest)}."
+            )
+        return " ".join(sentences)
+
+    def _best_at(self, moment: At) -> Standing | None:
+        """The highest accuracy at a moment; None if no method has recorded it."""
+        known = [one for one in self.standings if one.moments[moment] is not None]
+        return max(known, key=lambda one: one.moments[moment] or 0, default=None)
+
+    def _cheaper(self, first: Standing, level: Iterable[Standing]) -> list[str]:
+        """The one of ``level`` that sends least, if it sends less than the first."""
+        traffic = [(sent, one.label) for one in level if (sent := one.quantities["megabytes"]) is not None]
+        own = first.quantities["megabytes"]
+        if not traffic or own is None or min(traffic)[0] >= own:
+            return ["None of them sends less."] if traffic and own is not None else []
+        sent, label = min(traffic)
+        return [f"Of these, {label} sends least, {points(sent)} MB per run instead of {points(own)}."]
+
+    @property
+    def limits(self) -> list[str]:
+        """What the page does not show, in sentences."""
+        table, records = self.summary.table, self.summary.rows
+        networks, datasets = ({record.config["model"] for record in records}, {r.dataset for r in records})
+        seeds = amount(len(table.seeds), "seed")
+        kinds = "; ".join(self.settings.values())
+        lines = [
+            f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "
+            f"in {amount(len(self.settings), 'way')} ({kinds}), with {seeds} each. Other networks, data or "
+            "numbers of rounds may order the methods differently.",
+        ]
+        if table.search and table.search.budget:
+            lines.append(
+                f"The search of a method in a setting may train its trials for as many samples as "
+                f"{table.search.budget * len(table.seeds):g} runs of the pinned configuration. A method with "
+                "many hyperparameters may do better with more."
+            )
+        if self.unranked:
+            lines.append(f"Without a place, as a number is missing: {', '.join(self.unranked)}.")
+        if self.left_out:
+            lines.append(f"Methods that are left out: {', '.join(self.left_out)}.")
+        return lines
+
+
+def board(summary: Summary) -> Board | None:
+    """The leaderboard of a table; None for fewer than three methods with numbers in every setting."""
+    settings = list(_settings(summary))
+    pinned = {line.row: line for line in summary.pinned}
+    lines = pinned | {line.row: line for line in summary.selected}
+    there = [line for line in lines.values() if settings and _complete(line, settings)]
+    if len(there) < 3:
+        return None
+    accuracies = {line.row: _accuracies(line, settings) for line in there}
+    ranks = _ranks([line.label for line in there], list(accuracies.values()))
+    if ranks is None:
+        return None
+    columns = columns_of(summary.rows)
+    best = min(there, key=lambda line: ranks.means[line.label])
+    subtracted = next((line for line in there if line.row == summary.table.reference), best)
+    level = ranks.level(best.label)
+
+    def standing(line: Line) -> Standing:
+        entries = [line.entries[name] for name in settings]
+        before = [pinned[line.row].entries[name] for name in settings]
+        gain = None
+        if line.configuration == "selected":
+            gain = _difference(accuracies[line.row], _accuracies(pinned[line.row], settings))
+        rank = ranks.means[line.label]
+        return Standing(
+            place=1 + sum(round(other, 9) < round(rank, 9) for other in ranks.means.values()),
+            row=line.row,
+            label=line.label,
+            method=line.method,
+            rank=rank,
+            level=line is best or line.label in level,
+            accuracy=float(accuracies[line.row].mean()),
+            difference=_difference(accuracies[line.row], accuracies[subtracted.row]),
+            gain=gain,
+            tuned=sum(one.parameters != other.parameters for one, other in zip(entries, before, strict=True)),
+            scores={name: score for name in settings if (score := line.entries[name].score)},
+            moments={moment: _mean(_at(entry, moment) for entry in entries) for moment in MOMENTS},
+            quantities={
+                name: _mean(quantity(entry, column) for entry in entries) for name, column in columns.items()
+            },
+            keys=tuple(
+                dict.fromkeys(record.key for entry in (*entries, *before) for record in entry.simulated)
+            ),
+        )
+
+    untuned = None
+    before = [line for line in summary.pinned if _complete(line, settings)]
+    if summary.selected and len(before) == len(there):
+        values = [_accuracies(line, settings) for line in before]
+        of_pinned = _ranks([line.label for line in before], values)
+        untuned = next(iter(of_pinned.means)) if of_pinned else None
+    return Board(
+        summary=summary,
+        ranks=ranks,
+        standings=tuple(sorted(map(standing, there), key=lambda one: (one.rank, one.label))),
+        columns=columns,
+        against=subtracted.label,
+        over_baseline=_difference(accuracies[best.row], accuracies[BASELINE])
+        if best.row != BASELINE in accuracies
+        else None,
+        untuned=untuned,
+        unranked=tuple(line.label for line in lines.values() if line not in there),
+        left_out=tuple(name for name in METHODS if name not in {row.method for row in summary.table.methods}),
+    )
+
+
+def draw(board: Board) -> dict[str, str]:
+    """The plots of a leaderboard beside its critical-difference diagram, SVG text by name."""
+    plots = {"costs": _costs(board)}
+    if any(one.gain for one in board.standings):
+        plots["gains"] = _gains(board)
+    return plots
+
+
+def comma_separated(board: Board) -> str:
+    """A line per method, with unrounded numbers and the ledger keys behind them."""
+    settings = list(board.settings)
+    names = [name for name in board.columns if name not in FIELDS]
+    rows = []
+    for one in board.standings:
+        gaps = [
+            value
+            for gap in (one.difference, one.gain)
+            for value in ((gap.mean, gap.low, gap.high) if gap else (None,) * 3)
+        ]
+        rows.append(
+            (
+                *(board.summary.id, one.place, one.row, one.label, one.method, one.family),
+                *(_decimals(one.rank), one.level, _decimals(one.accuracy), board.against),
+                *(*map(_decimals, gaps), one.tuned),
+                *(_decimals(one.scores[name].mean) for name in settings),
+                *map(_decimals, one.moments.values()),
+                *(_decimals(one.quantities[name]) for name in names),
+                " ".join(one.keys),
+            )
+        )
+    return csv_text((*FIELDS, *settings, *MOMENTS, *names, "keys"), rows)
+
+
+def difference_text(gap: PairedDifference | None) -> str:
+    """As in "+0.90 (+0.12 to +1.68)"; empty without a difference."""
+    if gap is None:
+        return ""
+    return signed(gap.mean) + (f" ({gap.interval})" if gap.interval else "")
+
+
+def _settings(summary: Summary) -> dict[str, str]:
+    return {name: label for name, label in summary.columns.items() if name in summary.table.settings}
+
+
+def _complete(line: Line, settings: Iterable[str]) -> bool:
+    return all(line.entries[name].is_ranked for name in settings)
+
+
+def _accuracies(line: Line, settings: Iterable[str]) -> np.ndarray:
+    """An array (settings, seeds), in percent."""
+    entries = [line.entries[name] for name in settings]
+    return np.array([[reported(record, entry.evaluation) for record in entry.rows] for entry in entries])
+
+
+def _ranks(labels: Sequence[str], accuracies: Sequence[np.ndarray]) -> Ranks | None:
+    """Mean ranks over the pairs of a setting and a seed."""
+    settings, seeds = accuracies[0].shape
+    over = f"{amount(settings, 'setting')} with {amount(seeds, 'seed')} each"
+    return ranks_of(labels, np.array(accuracies).reshape(len(labels), -1).T, over)
+
+
+def _difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
+    """The first minus the second, over the seeds, each of which counts by its mean over the settings."""
+    return over_seeds((first - second).mean(axis=0).tolist())
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """None if one of the values is missing."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return statistics.fmean(known) if len(known) == len(listed) else None
+
+
+def _at(entry: Entry, moment: At) -> float | None:
+    score = scored_at(entry, moment)
+    return score.mean if score else None
+
+
+def _all_of(noun: str, names: set[str]) -> str:
+    """As in "one network (lenet5)"."""
+    number = "one" if len(names) == 1 else str(len(names))
+    return f"{number} {noun}{'' if len(names) == 1 else 's'} ({', '.join(sorted(names))})"
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+# ---- plots ---------------------------------------------------------------------------------------------
+
+
+def _costs(board: Board) -> str:
+    """Mean accuracy against the traffic and the time of a run."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    families = {family: COLOURS[place % len(COLOURS)] for place, family in enumerate(_families(board))}
+    names = [name for name in ("megabytes", "seconds") if name in board.shown]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+        panels = figure.subplots(1, len(names), squeeze=False)[0]
+        for axes, name in zip(panels, names, strict=True):
+            known = [
+                (x, one.accuracy, one) for one in board.standings if (x := one.quantities[name]) is not None
+            ]
+            for x, y, one in known:
+                axes.plot(x, y, "o", color=families[one.family], markersize=5)
+            _front(axes, known)
+            axes.set_xlabel(board.columns[name].heading)
+        panels[0].set_ylabel("Accuracy (%), mean over the settings")
+        for family, colour in families.items():
+            panels[0].plot([], [], "o", color=colour, label=family)
+        figure.legend(loc="outside upper left", ncols=6)
+        return svg_text(figure)
+
+
+def _families(board: Board) -> list[str]:
+    return list(dict.fromkeys(one.family for one in board.standings))
+
+
+def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
+    """Join and name the methods that no other one beats in accuracy and cost."""
+    front: list[tuple[float, float, Standing]] = []
+    for point in sorted(known, key=lambda point: (point[0], -point[1])):
+        if not front or point[1] > front[-1][1]:
+            front.append(point)
+    x, y = ([point[place] for point in front] for place in (0, 1))
+    axes.step(x, y, where="post", color=MUTED, linewidth=0.8, zorder=0)
+    for cost, accuracy, one in front:
+        axes.annotate(one.label, (cost, accuracy), (4, 4), textcoords="offset points", color=INK)
+
+
+def _gains(board: Board) -> str:
+    """The gain from tuning by method, with its interval."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    tuned = [one for one in board.standings if one.gain]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 0.7 + 0.19 * len(tuned)), layout="constrained")
+        axes = figure.subplots()
+        axes.axvline(0, color=MUTED, linewidth=0.8)
+        for place, one in enumerate(tuned):
+            assert one.gain
+            colour = COLOURS[1] if one.tuned else GRID
+            if one.gain.low is not None and one.gain.high is not None:
+                axes.plot([one.gain.low, one.gain.high], [-place, -place], color=colour)
+            axes.plot(one.gain.mean, -place, "o", color=colour, markersize=5)
+        axes.set_yticks([-place for place in range(len(tuned))], [one.label for one in tuned])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_ylim(0.7 - len(tuned), 0.7)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("Gain from tuning (percentage points)")
+        return svg_text(figure)

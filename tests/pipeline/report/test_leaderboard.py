@@ -1,0 +1,129 @@
+"""The leaderboard: mean ranks over settings and seeds, gains from tuning, and which method to try first."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import pytest
+
+from pipeline.report.leaderboard import board, comma_separated
+from pipeline.report.table_report import write_report
+from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+
+ROWS = ("local", "fedavg", "fedprox", "pfedsim")
+PINNED = dict(zip(ROWS, (50.0, 60.0, 62.0, 70.0), strict=True))
+SELECTED = PINNED | {"fedavg": 71.0}
+"""A trial of FedAvg is selected, and puts it in the first place."""
+
+
+def leaderboard(**changes: object) -> dict:
+    """Results of four methods in three settings with three seeds, each of which adds a point."""
+    results = fake_results(4, 3, seeds=3, search=3)
+    results["config"] |= {"report": "leaderboard"} | changes
+    for cell in results["cells"]:
+        for name, accuracies in (("pinned", PINNED), ("selected", SELECTED)):
+            accuracy = accuracies[cell["row"]]
+            lr = 0.05 if accuracy == PINNED[cell["row"]] else 0.1
+            records = [ledger_row(cell["cell"], seed, accuracy=accuracy + seed, lr=lr) for seed in range(3)]
+            cell[name] = {**cell[name], "records": records}
+    return results
+
+
+def test_methods_are_ranked_over_settings_and_seeds_by_their_selected_configurations():
+    ranked = board(summary_of(leaderboard()))
+    assert [(one.place, one.row, one.rank) for one in ranked.standings] == [
+        (1, "fedavg", 1.0),
+        (2, "pfedsim", 2.0),
+        (3, "fedprox", 3.0),
+        (4, "local", 4.0),
+    ]
+    assert [one.accuracy for one in ranked.standings] == pytest.approx([72.0, 71.0, 63.0, 51.0])
+
+
+def test_the_gain_from_tuning_is_the_selected_minus_the_pinned_configuration():
+    first, second, *_ = board(summary_of(leaderboard())).standings
+    assert (first.gain.mean, first.gain.pairs, first.gain.over) == (pytest.approx(11.0), 3, "seed")
+    assert second.gain.mean == 0
+
+
+def test_the_advice_follows_from_the_numbers():
+    advice = board(summary_of(leaderboard())).advice
+    assert advice.startswith(
+        "Try FedAvg first: it has the best mean rank of 4 methods, 1.00, and 72.00 % on average over the "
+        "settings."
+    )
+    assert "Without tuning, pFedSim is first." in advice
+
+
+def test_a_method_that_sends_less_and_cannot_be_told_apart_is_named():
+    results = leaderboard()
+    for cell in results["cells"]:
+        if cell["row"] == "fedavg":
+            for record in cell["selected"]["records"]:
+                record["metrics"]["bytes_up"] *= 4
+    assert "pFedSim sends least" in board(summary_of(results)).advice
+
+
+def test_the_reference_of_a_table_is_subtracted_from_all_others():
+    ranked = board(summary_of(leaderboard(reference="fedprox")))
+    assert ranked.against == "FedProx"
+    assert {one.row: one.difference.mean for one in ranked.standings} == pytest.approx(
+        {"fedavg": 9.0, "pfedsim": 8.0, "fedprox": 0.0, "local": -12.0}
+    )
+
+
+def test_a_method_without_a_number_in_every_setting_has_no_place_and_is_named():
+    results = leaderboard()
+    results["cells"] = [cell for cell in results["cells"] if cell["cell"] != "cifar10-0.1/local"]
+    ranked = board(summary_of(results))
+    assert "local" not in {one.row for one in ranked.standings}
+    assert any("Without a place, as a number is missing: Local." in line for line in ranked.limits)
+
+
+def test_methods_of_the_registry_that_are_no_row_are_listed():
+    (line,) = [line for line in board(summary_of(leaderboard())).limits if "left out" in line]
+    assert "fedasync" in line
+    assert " fedavg," not in line
+
+
+def test_two_methods_are_no_leaderboard():
+    results = leaderboard()
+    results["cells"] = [cell for cell in results["cells"] if cell["row"] in ("local", "fedavg")]
+    assert board(summary_of(results)) is None
+
+
+def test_every_number_of_the_csv_names_its_ledger_rows():
+    lines = list(csv.DictReader(comma_separated(board(summary_of(leaderboard()))).splitlines()))
+    assert [line["label"] for line in lines] == ["FedAvg", "pFedSim", "FedProx", "Local"]
+    # Pinned and selected, in three settings with three seeds.
+    assert len(lines[0]["keys"].split()) == 18
+    assert float(lines[0]["gain"]) == 11.0
+    assert float(lines[0]["post_local"]) == pytest.approx(77.0)
+
+
+def test_the_report_has_the_leaderboard_once_and_its_files(tmp_path):
+    write_results(leaderboard(), tmp_path)
+    folder = write_report("fake", tmp_path)
+    readme, page = ((folder / name).read_text() for name in ("README.md", "index.html"))
+    assert "| 1 | FedAvg | baseline | 1.00 |" in readme
+    assert "## Mean ranks" not in readme
+    assert all((folder / name).is_file() for name in re.findall(r"\]\(([^)]+)\)", readme))
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_sortable_page_has_both_tables_and_needs_no_network(tmp_path):
+    write_results(leaderboard(), tmp_path)
+    page = (write_report("fake", tmp_path) / "leaderboard.html").read_text()
+    assert page.count("new ITable(") == 2
+    assert "pFedSim" in page
+    assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
+    assert not re.search(r"from 'https?:", page)
+
+
+def test_other_tables_have_no_leaderboard(tmp_path):
+    write_results(leaderboard(report=None), tmp_path)
+    folder = write_report("fake", tmp_path)
+    assert "Leaderboard" not in (folder / "README.md").read_text()
+    assert not (folder / "leaderboard.html").exists()
