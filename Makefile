@@ -20,9 +20,10 @@ test: .venv
 test-slow: .venv
 	$(PYTEST) -m "slow and not gpu"
 
-# The fast tests with the lowest versions that pyproject.toml declares, in an environment of its own.
+# The fast tests, and `dvc repro` of an installed wheel, with the lowest versions that pyproject.toml declares.
 test-lowest: .venv-lowest
 	. .venv-lowest/bin/activate && OMP_NUM_THREADS=1 pytest -n 2 -m "not slow and not gpu"
+	. .venv-lowest/bin/activate && OMP_NUM_THREADS=1 pytest tests/pipeline/test_installed.py
 
 lint: .venv
 	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports && pfl behaviours --check

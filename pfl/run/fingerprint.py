@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config
-from pfl.core.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_in, is_library
+from pfl.core.digests import NO_NUMBERS, Code, Edited, is_in, is_library
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.registry import Registry
@@ -34,26 +34,6 @@ from pfl.run.validation import validated
 if TYPE_CHECKING:
     from pfl.core.hyper import Hyperparameter
     from pfl.models import Shape
-
-__all__ = [
-    "BUILTIN",
-    "AcceptedCode",
-    "Behaviour",
-    "Values",
-    "check_unchanged",
-    "code_digest",
-    "components",
-    "components_of",
-    "digest_of_modules",
-    "digest_of_plugin",
-    "enter",
-    "files_of",
-    "forget",
-    "name_of",
-    "question_of",
-    "unknown",
-    "unknown_of",
-]
 
 BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")

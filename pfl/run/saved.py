@@ -19,10 +19,10 @@ from pfl.core.config import Config
 from pfl.core.errors import DataWarning, InvalidInput
 from pfl.core.text import first_line
 from pfl.data.cache import Changes
-from pfl.data.dataset import Dataset
+from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
-from pfl.data.partition import Partition
-from pfl.data.samples import pixels_of
+from pfl.data.partition import Partition, of_seed
+from pfl.data.samples import from_samples, pixels_of
 from pfl.engine.client import Client
 from pfl.engine.groups import tensors_of
 from pfl.engine.method import Method
@@ -221,8 +221,6 @@ class SavedModels:
         if partition is None:
             data = _dataset(dataset)
             return np.array([self.client(client).evaluate(data) for client in range(self.clients)])
-        from pfl.data.partition import of_seed
-
         data, division = divided(dataset, partition, self.clients, (self.seed,))
         tests = of_seed(division, self.seed).test
         if len(tests) != self.clients:
@@ -337,9 +335,6 @@ def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -
 
 
 def _dataset(dataset: Any) -> Dataset:
-    from pfl.data.dataset import load
-    from pfl.data.samples import from_samples
-
     if isinstance(dataset, str | Path):
         return load(str(dataset))
     return dataset if isinstance(dataset, Dataset) else from_samples(dataset)

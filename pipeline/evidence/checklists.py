@@ -48,7 +48,10 @@ def _facts() -> dict[str, Any]:
         "data_cells": sum(group.data_cells for group in groups),
         "tally": whole.tally,
         "answers": Counter(claim.answer for claim in answered_claims()),
-        "tables": len(published_tables()),
+        "records": {
+            table: len({key for row in rows if row["table"] == table for key in row["keys"].split()})
+            for table in published_tables()
+        },
         "runs": len(runs),
         "final_runs": phases["final"],
         "search_runs": phases["search"],

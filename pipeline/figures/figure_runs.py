@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Execution
+from pfl.core.digests import digest_of_modules
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
-from pfl.run.fingerprint import code_digest, digest_of_modules
+from pfl.run.fingerprint import code_digest
 from pfl.run.progress import progress
 from pfl.run.trials import Record
 from pipeline.figures.figure import Figure

@@ -7,12 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pfl
 import pipeline
+from pfl.core.digests import digest_of_modules
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_json, write_text
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
-from pfl.run.fingerprint import digest_of_modules
 from pfl.run.sources import digest_of
 from pipeline.spec.cells import cells
 from pipeline.spec.params import load_part, selected_tables
@@ -90,7 +91,7 @@ def described(name: str, part: Table) -> dict[str, Any]:
     For columns that the part leaves out, it lists the data sets that are ``absent`` here.
     """
     names = _names(part)
-    datasets = {dataset: _described(_load(dataset)) for dataset in names}
+    datasets = {dataset: _described(pfl.load(dataset)) for dataset in names}
     absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
     return {"table": name, "datasets": datasets, "absent": absent}
 
@@ -114,7 +115,7 @@ def partition(name: str, part: Table | None = None) -> None:
     manifest = load_manifest(name)["datasets"]
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():
-        dataset = _load(cell.dataset)
+        dataset = pfl.load(cell.dataset)
         if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
             raise InvalidInput(
                 "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
@@ -156,12 +157,6 @@ def _is_absent(name: str) -> bool:
     source = Path(os.environ.get("DATA_SOURCE", ""))
     place = source if source.name and source.is_dir() else None
     return locate(resized(name)[0], place, Path("data/raw")) is None
-
-
-def _load(name: str) -> Dataset:
-    from pfl.data.dataset import load
-
-    return load(name)
 
 
 def _described(dataset: Dataset) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import pfl
 from pfl.core.config import Config, Execution
 from pfl.core.errors import unknown_name
 from pfl.core.files import append_lines, read_lines
@@ -123,7 +124,7 @@ def verify(sample: Sample) -> Iterator[Verification]:
         flush=True,
     )
     known = {(record.key, record.success.hardware.threads): record for record in _computed()}
-    load = cache(_load)
+    load = cache(pfl.load)
 
     def again(row: Record, threads: int, title: str) -> Record:
         earlier = known.get((row.key, threads))
@@ -168,12 +169,6 @@ def _computed() -> Iterator[Record]:
             record = read_record(line.content)
             if (record.success.hardware.cpu, record.success.versions) == here:
                 yield record
-
-
-def _load(name: str) -> Dataset:
-    from pfl.data.dataset import load
-
-    return load(name)
 
 
 def _computed_again(row: Record, dataset: Dataset, threads: int, title: str) -> Record:

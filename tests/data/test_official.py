@@ -89,38 +89,6 @@ def write_cifar(
     )
 
 
-def test_cifar10_is_its_five_batches_and_then_the_test_batch(official, tmp_path):
-    images = random_bytes(12, 3, 32, 32)
-    labels = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
-    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    batches = {
-        f"cifar-10-batches-py/{name}": (images[2 * i : 2 * i + 2], labels[2 * i : 2 * i + 2])
-        for i, name in enumerate(names)
-    }
-    shuffled = dict(reversed(batches.items()))  # their order in the archive does not matter
-    classes = [f"class {c}" for c in range(10)]
-    write_cifar(tmp_path / "cifar-10-python.tar.gz", shuffled, "labels", {"label_names": classes})
-    loaded = official("cifar10")
-    np.testing.assert_array_equal(loaded.images, images)
-    assert loaded.labels.tolist() == labels
-    assert (loaded.n_train, loaded.classes) == (10, tuple(classes))
-    assert loaded.source["kind"] == "official"
-
-
-def test_cifar100_has_its_fine_labels(official, tmp_path):
-    images = random_bytes(5, 3, 32, 32)
-    batches = {
-        "cifar-100-python/train": (images[:3], [99, 0, 7]),
-        "cifar-100-python/test": (images[3:], [42, 1]),
-    }
-    meta = {"fine_label_names": [f"class {c}" for c in range(100)]}
-    write_cifar(tmp_path / "cifar-100-python.tar.gz", batches, "fine_labels", meta)
-    loaded = official("cifar100")
-    np.testing.assert_array_equal(loaded.images, images)
-    assert loaded.labels.tolist() == [99, 0, 7, 42, 1]
-    assert loaded.n_train == 3
-
-
 class Evil:
     def __reduce__(self):
         return (Path.touch, (Path(os.environ["EVIL"]),))
@@ -137,69 +105,11 @@ def test_a_pickle_of_another_checksum_is_refused_unread(tmp_path, monkeypatch):
     assert (tmp_path / "executed").exists()
 
 
-def test_mnist_is_four_idx_files(official, tmp_path):
-    images, labels = random_bytes(9, 28, 28), np.arange(9, dtype=np.uint8)
-    for part, name in ((slice(0, 6), "train"), (slice(6, 9), "t10k")):
-        (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(idx(images[part]))
-        (tmp_path / f"{name}-labels-idx1-ubyte.gz").write_bytes(idx(labels[part]))
-    loaded = official("mnist")
-    np.testing.assert_array_equal(loaded.images[:, 0], images)
-    np.testing.assert_array_equal(loaded.labels, labels)
-    assert loaded.n_train == 6
-
-
 def test_a_file_that_is_not_idx_is_one_line(official, tmp_path):
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (tmp_path / f"{name}-ubyte.gz").write_bytes(gzip.compress(bytes(1000)))
     with pytest.raises(InvalidInput, match="idx"):
         official("mnist")
-
-
-@pytest.mark.parametrize(
-    ("split", "classes"),
-    [
-        ("byclass", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"),
-        ("balanced", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"),
-    ],
-)
-def test_emnist_is_a_split_of_its_archive_with_letters_upright(official, tmp_path, split, classes):
-    images, labels = random_bytes(7, 28, 28), np.array([0, 46, 10, 36, 1, 2, 3], np.uint8)
-    members = {}
-    for part, name in ((slice(0, 4), "train"), (slice(4, 7), "test")):
-        members[f"gzip/emnist-{split}-{name}-images-idx3-ubyte.gz"] = idx(images[part])
-        members[f"gzip/emnist-{split}-{name}-labels-idx1-ubyte.gz"] = idx(labels[part])
-    write_zip(tmp_path / "gzip.zip", members)
-    loaded = official(f"emnist_{split}")
-    np.testing.assert_array_equal(loaded.images[:, 0], images.transpose(0, 2, 1))
-    np.testing.assert_array_equal(loaded.labels, labels)
-    assert "".join(loaded.classes) == classes
-    assert loaded.n_train == 4
-
-
-def test_cinic10_counts_its_validation_images_as_training_images(official, tmp_path):
-    members, images = {}, []
-    for split in ("train", "valid", "test"):
-        for c in range(10):
-            images.append(random_bytes(32, 32, 3))
-            members[f"{split}/class{c}/image.png"] = as_file(images[-1], "PNG")
-    grey = random_bytes(32, 32)  # some of its images are
-    members["train/class0/image.png"], images[0] = as_file(grey, "PNG"), np.stack([grey] * 3, axis=2)
-    write_tar(tmp_path / "CINIC-10.tar.gz", members | {"README.md": b"text"})
-    loaded = official("cinic10")
-    np.testing.assert_array_equal(loaded.images.transpose(0, 2, 3, 1), images)
-    assert loaded.labels.tolist() == [*range(10)] * 3
-    assert loaded.n_train == 20
-
-
-def test_cinic10_unpacked_counts_its_validation_images_as_well(tmp_path):
-    for split in ("train", "valid", "test"):
-        for c in range(10):
-            path = tmp_path / "cinic10" / split / f"class{c}" / "image.png"
-            path.parent.mkdir(parents=True)
-            path.write_bytes(as_file(random_bytes(32, 32, 3), "PNG"))
-    loaded = load("cinic10", source=tmp_path, progress=False)
-    assert (len(loaded.labels), loaded.n_train) == (30, 20)
-    assert loaded.identity == "a copy that was not compared with the original pixels"
 
 
 def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_path):
@@ -357,38 +267,59 @@ def test_femnist_joins_nists_archives_by_class_and_by_writer(official, tmp_path)
 # ---- the official files, unpacked, and the same images as files -------------------------------------------
 
 
-def write_official(name: str, folder: Path) -> None:
-    """Small official files of a data set, with at least a training and a test image of every class."""
+ORDERED = ("cifar10", "cifar100", "mnist", "emnist_byclass", "emnist_balanced", "cinic10")
+"""Data sets whose small files have the images in the order of their classes, those of training first."""
+
+
+def write_ordered(name: str, folder: Path) -> np.ndarray:
+    """Small official files of a data set of `ORDERED`; its images (n, C, H, W)."""
     classes = DATASETS[name].classes
     labels = [*range(classes)] * 2
     if name in ("cifar10", "cifar100"):
         top = "cifar-10-batches-py" if name == "cifar10" else "cifar-100-python"
-        batches = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"] if name == "cifar10" else None
-        parts = np.array_split(np.arange(2 * classes), 6) if batches else np.split(np.arange(2 * classes), 2)
+        halves = np.split(np.arange(2 * classes), 2)
+        batches = {"train": halves[0], "test": halves[1]}
+        if name == "cifar10":
+            parts = np.split(halves[0], 5)
+            batches = {"test_batch": halves[1]}  # their order in the archive does not matter
+            batches |= {f"data_batch_{i}": part for i, part in enumerate(parts, 1)}
         images = random_bytes(2 * classes, 3, 32, 32)
         content = {
-            f"{top}/{batch}": (images[part], [labels[i] for i in part])
-            for batch, part in zip(batches or ("train", "test"), parts, strict=True)
+            f"{top}/{batch}": (images[part], [labels[i] for i in part]) for batch, part in batches.items()
         }
-        key, kind = ("labels", "label_names") if batches else ("fine_labels", "fine_label_names")
+        kind = "labels" if name == "cifar10" else "fine_labels"
         names = [f"class {c:03}" for c in range(classes)]
-        write_cifar(folder / DATASETS[name].files[0].name, content, key, {kind: names})
-    elif name == "mnist":
-        for part in ("train", "t10k"):
-            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(random_bytes(10, 28, 28)))
+        meta = {f"{kind.removesuffix('s')}_names": names}
+        write_cifar(folder / DATASETS[name].files[0].name, content, kind, meta)
+        return images
+    if name == "mnist":
+        images = random_bytes(20, 28, 28)
+        for part, content in zip(("train", "t10k"), np.split(images, 2), strict=True):
+            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(content))
             (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(np.arange(10, dtype=np.uint8)))
-    elif name.startswith("emnist"):
+        return images[:, None]
+    if name.startswith("emnist"):
+        images = random_bytes(2 * classes, 28, 28)
         members = {}
-        for part in ("train", "test"):
+        for part, content in zip(("train", "test"), np.split(images, 2), strict=True):
             place = f"gzip/emnist-{name.removeprefix('emnist_')}-{part}"
-            members[f"{place}-images-idx3-ubyte.gz"] = idx(random_bytes(classes, 28, 28))
+            members[f"{place}-images-idx3-ubyte.gz"] = idx(content)
             members[f"{place}-labels-idx1-ubyte.gz"] = idx(np.arange(classes, dtype=np.uint8))
         write_zip(folder / "gzip.zip", members)
-    elif name == "cinic10":
-        places = [f"{split}/class{c}/image.png" for split in ("train", "valid", "test") for c in range(10)]
-        write_tar(
-            folder / "CINIC-10.tar.gz", {place: as_file(random_bytes(32, 32, 3), "PNG") for place in places}
-        )
+        return images.transpose(0, 2, 1)[:, None]  # letters upright
+    places = [f"{split}/class{c}/image.png" for split in ("train", "valid", "test") for c in range(10)]
+    images = random_bytes(30, 32, 32, 3)
+    images[0] = images[0, :, :, :1]
+    members = {place: as_file(image, "PNG") for place, image in zip(places, images, strict=True)}
+    members[places[0]] = as_file(images[0, :, :, 0], "PNG")  # some of its images are grey
+    write_tar(folder / "CINIC-10.tar.gz", members | {"README.md": b"text"})
+    return images.transpose(0, 3, 1, 2)
+
+
+def write_official(name: str, folder: Path) -> None:
+    """Small official files of a data set, with at least a training and a test image of every class."""
+    if name in ORDERED:
+        write_ordered(name, folder)
     elif name == "tiny_imagenet":
         top, wnids = "tiny-imagenet-200", [f"n{c:08}" for c in range(200)]
         members = {f"{top}/train/{wnid}/images/{wnid}_0.JPEG": noise_jpeg(64) for wnid in wnids}
@@ -424,6 +355,29 @@ def export(data: Dataset, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.asarray(image).transpose(1, 2, 0)
         Image.fromarray(pixels[:, :, 0] if len(image) == 1 else pixels).save(path)
+
+
+LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CLASSES = {
+    "cifar10": tuple(f"class {c:03}" for c in range(10)),
+    "cifar100": tuple(f"class {c:03}" for c in range(100)),
+    "mnist": tuple("0123456789"),
+    "emnist_byclass": tuple(f"{LETTERS}abcdefghijklmnopqrstuvwxyz"),
+    "emnist_balanced": tuple(f"{LETTERS}abdefghnqrt"),
+    "cinic10": tuple(f"class{c}" for c in range(10)),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_official_files_are_read_in_their_order_training_images_first(name, official, tmp_path):
+    images = write_ordered(name, tmp_path)
+    loaded = official(name)
+    np.testing.assert_array_equal(loaded.images, images)
+    assert loaded.classes == CLASSES[name]
+    count = len(loaded.classes)
+    assert loaded.labels.tolist() == [*range(count)] * (len(images) // count)
+    assert loaded.n_train == len(images) - count  # validation images of CINIC-10 are training images
+    assert loaded.source["kind"] == "official"
 
 
 WITHOUT_FILES = ("digits",)
@@ -467,7 +421,8 @@ def test_official_files_unpacked_have_the_same_content_and_order(name, home, off
         else:
             shutil.copy(path, unpacked)
     copy = load(name, source=tmp_path / "unpacked", raw=tmp_path / "raw", progress=False)
-    assert (copy.content, copy.checksum) == (original.content, original.checksum)
+    for value in ("content", "checksum", "n_train"):
+        assert getattr(copy, value) == getattr(original, value)
     for column in ("writer", "domain"):
         ours, theirs = getattr(copy, column), getattr(original, column)
         assert (ours is None and theirs is None) or np.array_equal(ours, theirs)

@@ -80,3 +80,12 @@ def test_every_item_of_the_checklists_is_answered_and_some_with_no():
 
 def test_the_numbers_of_the_checklists_are_those_of_the_ledger():
     assert f"It has {len(published_runs()):,} runs" in checklists()
+
+
+def test_the_checklists_link_each_table_with_the_keys_of_its_records():
+    folder = f"{REPORTS}/pfedsim-table6"
+    with (ROOT / folder / "table.csv").open(newline="") as lines:
+        keys = {key for row in csv.DictReader(lines) for key in row["keys"].split()}
+    row = f"| [pfedsim-table6]({folder}/README.md) | [table.csv]({folder}/table.csv) | {len(keys)} |"
+    assert row in checklists()
+    assert keys <= published_runs().keys()
