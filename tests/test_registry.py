@@ -33,6 +33,18 @@ def test_an_entry_point_that_does_not_load_is_one_clear_line(monkeypatch):
         METHODS["broken"]
 
 
+def test_the_printed_name_is_the_summary_up_to_the_colon():
+    titles = [METHODS.title(name) for name in ("pfedsim", "fedap", "fedavg_async", "local")]
+    assert titles == ["pFedSim", "f-FedAP", "FedAvg (async)", "Local"]
+    assert METHODS.title("no_such_method") == "no_such_method"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_printed_name(name):
+    assert METHODS.title(name) != name
+    assert len(METHODS.title(name)) < 25
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

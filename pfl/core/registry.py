@@ -15,7 +15,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -142,13 +142,27 @@ class Registry(Mapping[str, T]):
     def summary(self, name: str) -> str:
         """The first line of the docstring of the component's file, read without importing it."""
         spec = importlib.util.find_spec(self.module(name))
-        if spec is None or spec.origin is None:
-            return ""
-        try:
-            text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
-        except SyntaxError as error:
-            return f"(does not load: line {error.lineno}: {error.msg})"
-        return (text or "").partition("\n")[0]
+        return _summary(spec.origin) if spec and spec.origin else ""
+
+    def title(self, name: str) -> str:
+        """The printed name of a component: its summary up to the colon, or ``name`` without a colon.
+
+        >>> from pfl.methods import METHODS
+        >>> METHODS.title("pfedsim")
+        'pFedSim'
+        """
+        title, colon, _ = self.summary(name).partition(": ")
+        return title if colon else name
+
+
+@cache
+def _summary(file: str) -> str:
+    """The first line of a file's docstring."""
+    try:
+        text = ast.get_docstring(ast.parse(Path(file).read_text(encoding="utf-8")))
+    except SyntaxError as error:
+        return f"(does not load, line {error.lineno}, {error.msg})"
+    return (text or "").partition("\n")[0]
 
 
 def _raised_in(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Clustered federated learning: one model per cluster; clusters split where their clients disagree."""
+"""ClusterFL: a model per cluster of clients; clusters split where their clients disagree."""
 
 from __future__ import annotations
 

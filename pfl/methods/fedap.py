@@ -1,4 +1,4 @@
-"""FedAP (f-FedAP): models mixed by the similarity of the clients' feature statistics; personal batch norm."""
+"""f-FedAP: models mixed by the similarity of the clients' feature statistics; personal batch norm."""
 
 from __future__ import annotations
 

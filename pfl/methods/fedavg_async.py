@@ -1,4 +1,4 @@
-"""FedAvg on the straggler clock, with stale models averaged like fresh ones."""
+"""FedAvg (async): FedAvg on the straggler clock, with stale models averaged like fresh ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedAvg on the straggler clock, with late models discarded."""
+"""FedAvg (sync): FedAvg on the straggler clock, with late models discarded."""
 
 from __future__ import annotations
 

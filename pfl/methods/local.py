@@ -1,4 +1,4 @@
-"""Local training: every client trains alone, without communication."""
+"""Local: every client trains alone, without communication."""
 
 from __future__ import annotations
 

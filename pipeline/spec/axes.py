@@ -75,7 +75,7 @@ class Row(Strict):
     name: Name | None = Field(default=None, alias="as")
     """The row's name, if a method has several rows; by default the method's name."""
     label: str | None = None
-    """The row's heading; by default its name."""
+    """The row's heading; by default its own name (`as`), or the method's printed name, as in `pFedSim`."""
     clients: int | None = Field(default=None, ge=1)
     """Number of clients, instead of the setting's."""
     params: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PlainValidator, model_validator
 
 from pfl.core.errors import InvalidInput, unknown_name
+from pfl.methods import METHODS
 from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form
 from pipeline.spec.extends import extended, lineage
 from pipeline.spec.paths import table_names
@@ -123,7 +124,7 @@ class Table(Strict):
     @property
     def row_labels(self) -> dict[str, str]:
         """The heading of each row."""
-        return {row.id: row.label or row.id for row in self.methods}
+        return {row.id: row.label or row.name or METHODS.title(row.method) for row in self.methods}
 
     @property
     def searched_rows(self) -> list[Row]:
