@@ -95,6 +95,12 @@ class CurvePool:
         """The distribution of each searched parameter."""
         return {name: distribution(self.method, name, one) for name, one in self._declared.items()}
 
+    @property
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """For each conditional parameter, the one that it depends on, and the choices that activate it."""
+        declared = self._declared.items()
+        return {name: one.when for name, one in declared if one.when and one.when[0] in self._declared}
+
     def active(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """``params`` without the conditional ones that have no effect."""
         values = {**self.pinned.hyperparameters, **params}

@@ -160,9 +160,7 @@ def optuna_search(
             study_name=f"replay {number}",  # which Hyperband's brackets depend on
         )
         pinned = pool.configurations[0]
-        study.enqueue_trial(
-            {name: value for name, value in pinned.items() if _holds(pool.space[name], value)}
-        )
+        study.enqueue_trial({name: value for name, value in pinned.items() if holds(pool.space[name], value)})
         while not replay.is_over:
             proposal = study.ask(pool.space)
             trial, after, state = replay.choose(proposal.params), 0, optuna.trial.TrialState.COMPLETE
@@ -180,7 +178,8 @@ def optuna_search(
     return search
 
 
-def _holds(one: Any, value: Any) -> bool:
+def holds(one: Any, value: Any) -> bool:
+    """Whether a distribution has a value, which a pinned one may be outside."""
     return bool(one._contains(one.to_internal_repr(value)))
 
 
@@ -234,8 +233,13 @@ def main(
     folder: Annotated[Path, typer.Option("--pools", help="Folder of the pools.")] = CURVES,
     out: Annotated[Path, typer.Option(help="Folder of the page.")] = FOLDER,
     held_out: Annotated[bool, typer.Option("--held-out", help="Use the pools that are kept apart.")] = False,
+    smac: Annotated[bool, typer.Option("--smac", help="Also SMAC3; see benchmarks/search/smac3.py.")] = False,
 ) -> None:
     """Replay on all complete pools, and write the page with its rows and plot."""
+    if smac:
+        from benchmarks.search.smac3 import smac3
+
+        SEARCHES["SMAC3"] = smac3
     if not (known := pools(folder, kept_apart=held_out)):
         raise InvalidInput("--pools", str(folder), "a folder with complete pools")
     rows = [row for pool in known for row in replayed(pool)]
