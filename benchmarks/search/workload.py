@@ -61,3 +61,24 @@ WORKLOADS = {
         },
     ),
 }
+
+POOLS = {
+    "digits-pool": SearchWorkload(
+        "digits", PARTITION, 20, DIGITS | {"participation": 0.2, "epochs": 1, "rounds": 27, "eval_every": 3}
+    ),
+    "mnist-pool": SearchWorkload(
+        "mnist",
+        "dirichlet_client:0.1,size=60,test_size=40,seed=7",
+        20,
+        {
+            "model": "lenet4",
+            "participation": 0.25,
+            "rounds": 27,
+            "epochs": 1,
+            "batch_size": 16,
+            "lr": 0.05,
+            "eval_every": 3,
+        },
+    ),
+}
+"""Workloads of `benchmarks.search.pools`, small enough for thousands of runs."""

@@ -27,9 +27,11 @@ class Algorithm:
 
     Attributes:
         multi_objective: whether the sampler accepts several objectives.
+        uses_imported: whether the sampler learns from trials that it has not proposed.
     """
 
     multi_objective: ClassVar[bool] = True
+    uses_imported: ClassVar[bool] = False
 
     space: Mapping[str, BaseDistribution]
     seed: int

@@ -43,22 +43,28 @@ def start(
     else:
         rng = generator(seed, "trials near the best", number)
         places = {name: _near(one, best[name], rng) for name, one in space.items()}
-    return {name: _at(space[name], place) for name, place in places.items()}
+    return {name: value_at(space[name], place) for name, place in places.items()}
 
 
 def _near(distribution: Any, best: Any, rng: np.random.Generator) -> float:
     """A place near that of the best value, from 0 to 1."""
-    if choices := getattr(distribution, "choices", None):
+    if hasattr(distribution, "choices"):
         same = rng.random() < 0.5
-        return float((choices.index(best) + 0.5) / len(choices) if same else rng.random())
-    scale = math.log if distribution.log else float
-    low, high = scale(distribution.low), scale(distribution.high)
-    middle = (scale(max(best, distribution.low)) - low) / (high - low)
-    place = abs(rng.normal(middle, WIDTH)) % 2  # reflected at both ends
+        return place_of(distribution, best) if same else float(rng.random())
+    place = abs(rng.normal(place_of(distribution, best), WIDTH)) % 2  # reflected at both ends
     return float(min(place, 2 - place))
 
 
-def _at(distribution: Any, place: float) -> Any:
+def place_of(distribution: Any, value: Any) -> float:
+    """The place of a value between 0 and 1 of its range, on its scale, or of its choices."""
+    if choices := getattr(distribution, "choices", None):
+        return float((choices.index(value) + 0.5) / len(choices))
+    scale = math.log if distribution.log else float
+    low, high = scale(distribution.low), scale(distribution.high)
+    return (scale(max(value, distribution.low)) - low) / (high - low)
+
+
+def value_at(distribution: Any, place: float) -> Any:
     """The value of a parameter at a place between 0 and 1 of its range, or of its choices."""
     if choices := getattr(distribution, "choices", None):
         return choices[min(int(place * len(choices)), len(choices) - 1)]

@@ -16,6 +16,8 @@ class GP(Algorithm):
     """Optuna's sampler. It ignores the trials that are still running, so that those of one rung may resemble
     each other."""
 
+    uses_imported = True
+
     def sampler(self) -> BaseSampler:
         from optuna.samplers import GPSampler
 

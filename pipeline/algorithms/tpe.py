@@ -16,6 +16,8 @@ class TPE(Algorithm):
     """Bergstra et al., 2011, https://papers.nips.cc/paper/4443, multivariate as in Falkner et al., 2018,
     https://arxiv.org/abs/1807.01774."""
 
+    uses_imported = True
+
     def sampler(self) -> BaseSampler:
         from optuna.samplers import TPESampler
 

@@ -35,8 +35,9 @@ def add_commands(app: typer.Typer) -> None:
     ledger.command("why")(in_project(why_))
     ledger.command("verify")(in_project(verify_))
     app.add_typer(ledger, name="ledger")
-    search = typer.Typer(help="Export the outcome of hyperparameter searches.", no_args_is_help=True)
+    search = typer.Typer(help="Exchange the outcome of hyperparameter searches.", no_args_is_help=True)
     search.command("export")(in_project(export_))
+    search.command("import")(in_project(import_trials_))
     app.add_typer(search, name="search")
     leaderboard = typer.Typer(help="Place a method on a leaderboard.", no_args_is_help=True)
     leaderboard.command()(in_project(leaderboards.add))
@@ -243,6 +244,33 @@ def export_(table: TableName) -> None:
     from pipeline.sweep.collection import results_of
 
     print(export(results_of(table)), end="")
+
+
+def _files_resolved(sources: list[str]) -> list[str]:
+    """``sources`` with absolute paths of files, as the command runs in the project's root."""
+    return [str(Path(source).resolve()) if Path(source).is_file() else source for source in sources]
+
+
+def import_trials_(
+    table: TableName,
+    sources: Annotated[
+        list[str],
+        typer.Option(
+            "--from",
+            metavar="TABLE|FILE",
+            callback=_files_resolved,
+            help="Another table, or the search.csv of a report; may be repeated.",
+        ),
+    ],
+) -> None:
+    """Let the search of a table begin from trials of other searches.
+
+    The trials that fit are written to TABLE.prior.csv next to the table's file, in the place of those of a
+    former import. For example `pfl search import digits --from digits-search`.
+    """
+    from pipeline.sweep.prior import import_trials
+
+    print("\n".join(import_trials(table, sources)))
 
 
 def track(table: TableName) -> None:

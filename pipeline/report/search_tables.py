@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pfl.core.hyper import Hyperparameter
-from pfl.core.text import csv_text, gain
+from pfl.core.text import amount, csv_text, gain
 from pfl.methods import METHODS
 from pipeline.columns import COLUMNS
 from pipeline.report.summary import Entry, Summary
@@ -46,7 +46,8 @@ class Searched:
         validation: of the pinned and of the selected configuration, the mean over the seeds of the comparison
             in percent; without a comparison, with the seed of the trials.
         gain: of the best trial, with its standard error; "" without a comparison.
-        notes: on importance, on ranges that bound the best trial, and on a moment that the search has moved.
+        notes: on importance, imported trials, ranges that bound the best trial, and training before the
+            evaluation that the search has changed.
     """
 
     label: str
@@ -82,7 +83,7 @@ def searches(summary: Summary) -> list[Searched]:
                         selected=entry,
                         validation=(_validation(steps, PINNED_TRIAL), _validation(steps, trial)),
                         gain=_gain(result),
-                        notes=tuple(_notes(steps, places[place])),
+                        notes=tuple(_notes(steps, places[place], result.imported)),
                     )
                 )
     return ended
@@ -133,10 +134,10 @@ def _gain(result: CellResult) -> str:
     return gain(shown.gain, shown.error)
 
 
-def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
+def _notes(steps: Sequence[SearchStep], cell: Cell, imported: int) -> list[str]:
     assert cell.search
     space = searched(cell.config, cell.search)
-    notes = []
+    notes = [f"began from {amount(imported, 'imported trial')}"] if imported else []
     completed = [step for step in last_steps(steps) if step.until == cell.config.rounds]
     best = max(completed, key=lambda step: step.value or 0.0, default=None)
     for name, value in (best.params if best else {}).items():

@@ -133,6 +133,7 @@ class CellResult:
         evaluation: what is reported of it.
         selected, selection: what the search decided, and why; None without a search.
         searched: the steps of the search.
+        imported: number of other searches' trials from which it began.
     """
 
     cell: str
@@ -141,6 +142,7 @@ class CellResult:
     selected: TrialResult | None
     searched: tuple[TrialResult, ...]
     selection: Selection | None
+    imported: int = 0
 
     @property
     def setting(self) -> str:

@@ -13,6 +13,7 @@ from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
 from pipeline.spec.objectives import others
+from pipeline.spec.prior import load_prior
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
@@ -106,7 +107,9 @@ class CellScheduler:
             moment=self.moment,
             moments=(self.moment,),
         )
-        self.study = Study(cell.config, cell.search) if cell.search else None
+        prior = [trial for trial in load_prior(cell.table) if trial.cell == cell.id] if cell.search else []
+        self._imported = len(prior)
+        self.study = Study(cell.config, cell.search, prior) if cell.search else None
         if self.study and cell.search:
             plan = plan_of(cell.config, cell.search, table.seeds)
             self._search = search(self.study, plan)
@@ -215,6 +218,7 @@ class CellScheduler:
             selected=part(self.selected) if self.selected else None,
             searched=tuple(part(candidate) for candidate in self.searched if candidate.keys[0] in outcomes),
             selection=self.selection,
+            imported=self._imported,
         )
 
     def _new_candidate(

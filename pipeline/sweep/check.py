@@ -20,6 +20,7 @@ from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
+from pipeline.spec.prior import check_prior
 from pipeline.spec.published import find, published_cells
 from pipeline.spec.search_space import check_space, searched
 from pipeline.spec.table import Resources, Table, load_table
@@ -105,10 +106,10 @@ def _check_published(table: Table) -> None:
 
 def check_searched(name: str, table: Table, whole: Table) -> None:
     """Check the searches of ``table``: their ranges, each of a parameter that some row of the ``whole`` table
-    has, and their budgets.
+    has, their budgets and the imported trials.
 
     Raises:
-        InvalidInput: the first range or budget that is not accepted.
+        InvalidInput: the first range, budget or trial that is not accepted.
     """
     file = table_file(name)
     if table.search:
@@ -123,6 +124,7 @@ def check_searched(name: str, table: Table, whole: Table) -> None:
             with located(f"{file}: cell {cell.id}"):
                 searched(cell.config, cell.search)
                 plan_of(cell.config, cell.search, table.seeds)
+    check_prior(name, cells(name, whole))
 
 
 def _check_reported(cell: Cell) -> None:

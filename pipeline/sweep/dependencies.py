@@ -8,10 +8,12 @@ from typing import Any
 
 from pfl.core.digests import Code
 from pfl.methods import METHODS
+from pfl.run.sources import digest_of
 from pipeline.algorithms import ALGORITHMS
 from pipeline.columns import COLUMNS
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.fingerprints import named_behaviours
+from pipeline.spec.prior import prior_file
 from pipeline.spec.search_space import searched
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
@@ -23,8 +25,8 @@ ROOTS = ("pipeline.sweep.scheduler", "pipeline.sweep.outputs")
 
 def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     """The content of the file on which a table's sweep stage depends: the names of the code that computes the
-    trials, the code of the sweep, the search ranges, the version of the sampler, and the records that must
-    not be used.
+    trials, the code of the sweep, the search ranges, the version of the sampler, the imported trials, and the
+    records that must not be used.
     """
     wanted = cells(name, table)
     ranges = {cell.id: _ranges(cell) for cell in wanted if cell.search}
@@ -33,11 +35,13 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     parts |= {ALGORITHMS.module(search.algorithm) for search in searches}
     parts |= {COLUMNS.module(name) for search in searches for name in search.objectives[1:]}
     modules = sorted(parts)
+    prior = prior_file(name)
     return {
         "behaviours": named_behaviours(name, table),
         "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in modules)]), modules),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,
+        "imported": digest_of([prior]) if prior.exists() else None,
         "damaged": sorted(map(str, ledger.damaged)),
         "refused": sorted(ledger.refused),
     }

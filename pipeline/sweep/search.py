@@ -17,6 +17,7 @@ from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
 from pipeline.spec.objectives import goals
+from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import (
     PINNED_TRIAL,
     Search,
@@ -135,13 +136,15 @@ class Study:
     Args:
         pinned: validated.
         search: from the table; its seed and the method's name seed the sampler.
+        prior: trials of other searches. The first trials start from the best of them, and the sampler learns
+            from them once the pinned configuration has its final accuracy, on which their gains are based.
 
     Attributes:
         asked: the parameters of every trial so far.
         algorithm: proposes all trials but the pinned configuration.
     """
 
-    def __init__(self, pinned: Config, search: Search):
+    def __init__(self, pinned: Config, search: Search, prior: Sequence[PriorTrial] = ()):
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -152,9 +155,17 @@ class Study:
         self._conditional = {
             name: one for name, one in declared.items() if one.when and one.when[0] in self._space
         }
-        seed = integer_seed(search.seed, f"search {pinned.method}") % 2**32
+        imported = (
+            f" after {len(prior)} imported" if prior else ""
+        )  # not those that the other search has tried
+        seed = integer_seed(search.seed, f"search {pinned.method}{imported}") % 2**32
         self.algorithm = ALGORITHMS[search.algorithm](self._space, seed)
-        self._best = (0, -math.inf, PINNED_TRIAL)  # round, accuracy, trial
+        self._prior = prior
+        best = max(prior, key=lambda trial: trial.gain, default=None)
+        # Round, accuracy and parameters of the best trial so far.
+        self._best: tuple[int, float, Mapping[str, Any]] = (0, -math.inf, {})
+        if best and best.gain > 0:
+            self._best = (0, -math.inf, best.params)
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             directions=goals(search.objectives), sampler=self.algorithm.sampler(), storage=self._storage
@@ -183,7 +194,9 @@ class Study:
 
         value = outcome.value
         if value is not None:
-            self._best = max(self._best, (until, value, trial), key=lambda one: one[:2])
+            self._best = max(self._best, (until, value, self.asked[trial]), key=lambda best: best[:2])
+            if trial == PINNED_TRIAL and until == self._pinned.rounds:
+                self._add_prior(value)
         open_trial = self._trials[trial]
         if open_trial is None:
             return
@@ -232,7 +245,26 @@ class Study:
 
     def _best_params(self) -> dict[str, Any]:
         pinned = {name: pinned_value(self._pinned, name) for name in self._space}
-        return {**pinned, **self.asked[self._best[-1]]}
+        return {**pinned, **self._best[-1]}
+
+    def _add_prior(self, pinned: float) -> None:
+        """Add the imported trials as observations, given the accuracy of the pinned configuration."""
+        import optuna
+
+        for trial in self._prior:
+            value = pinned + trial.gain
+            distributions = {name: self._space[name] for name in trial.params}
+            self._study.add_trial(
+                optuna.trial.create_trial(
+                    params=dict(trial.params),
+                    distributions=distributions,
+                    value=value,
+                    user_attrs={"source": trial.source},
+                )
+            )
+            self._best = max(
+                self._best, (self._pinned.rounds, value, trial.params), key=lambda best: best[:2]
+            )
 
     def _active(self, name: str, params: Mapping[str, Any]) -> bool:
         """Whether ``name`` is searched in a trial with ``params`` and otherwise the pinned values."""

@@ -1,0 +1,164 @@
+"""Import of another search's trials: which of them fit the searches of a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_text
+from pfl.core.text import amount
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.paths import table_names
+from pipeline.spec.prior import (
+    PriorTrial,
+    misfit,
+    pinned_params,
+    prior_file,
+    prior_text,
+    refusal,
+    without_pinned,
+)
+from pipeline.spec.table import load_table
+from pipeline.store.results import SearchStep
+from pipeline.sweep.collection import results_of
+
+
+@dataclass(frozen=True)
+class OtherSearch:
+    """The search of a cell elsewhere.
+
+    Attributes:
+        method: None if not known.
+    """
+
+    method: str | None
+    steps: Sequence[SearchStep]
+
+
+def import_trials(table: str, sources: Sequence[str]) -> list[str]:
+    """Write the trials of other searches that fit a table to its `prior_file`, and return what was taken.
+
+    A cell takes trials of the cell with the same names of setting and row, if the method is the same. Only
+    trials that ran to the last round are taken, and of these the ones whose parameters are a configuration of
+    the cell's search. Their accuracies count relative to that of the cell's pinned configuration, which the
+    other search must have tried: so the other search may have had other data or fewer rounds.
+
+    Args:
+        sources: tables with results, or files `search.csv` of reports.
+
+    Raises:
+        InvalidInput: a source has no searches, or nothing of them fits. No file is written then.
+    """
+    wanted = cells(table, load_table(table))
+    taken: list[PriorTrial] = []
+    lines = []
+    for source in sources:
+        searches, name = _searches(source), _name(source)
+        for cell in wanted:
+            known = [trial.params for trial in taken if trial.cell == cell.id]
+            trials, comment = _fitting(cell, searches.get(cell.id), name, known)
+            taken += trials
+            lines.append(f"{cell.id}: {amount(len(trials), 'trial')} of {name}{comment}")
+    if not taken:
+        reasons = "; ".join(lines)
+        raise InvalidInput("--from", ", ".join(sources), f"a search with trials that fit ({reasons})")
+    write_text(prior_file(table), prior_text(taken))
+    return [*lines, f"{prior_file(table)}: {amount(len(taken), 'trial')}; commit it with the table"]
+
+
+def _fitting(
+    cell: Cell, other: OtherSearch | None, source: str, known: Sequence[Mapping[str, Any]]
+) -> tuple[list[PriorTrial], str]:
+    """The trials that a cell takes in addition to those with the ``known`` parameters, and a comment on those
+    that it leaves out."""
+    if why := refusal(cell.search):
+        return [], f": {why}"
+    if other is None:
+        return [], ": no such cell"
+    if other.method not in (None, cell.config.method):
+        return [], f": the method is {other.method}"
+    last = max(step.until for step in other.steps)
+    own = {step.trial: step for step in other.steps if step.seed == other.steps[0].seed}
+    ended = {trial: step for trial, step in own.items() if step.until == last and step.value is not None}
+    params = {trial: without_pinned(cell, step.params) for trial, step in ended.items()}
+    pinned = pinned_params(cell)
+    base = next((step.value for trial, step in ended.items() if params[trial] == pinned), None)
+    if base is None:
+        return [], ": the pinned configuration is not among them"
+    reasons = Counter({"not trained to the last round": len(own) - len(ended)})
+    trials = []
+    for trial, step in ended.items():
+        if why := misfit(cell, params[trial]):
+            reasons[why] += 1
+        elif params[trial] in known:
+            reasons["taken already"] += 1
+        elif params[trial] != pinned and step.value is not None:
+            gain = round(step.value - base, 4)
+            trials.append(PriorTrial(cell.id, gain, params[trial], f"{source}, trial {trial}"))
+    left_out = ", ".join(f"{why} ({count})" for why, count in reasons.items() if count)
+    return trials, f"; left out: {left_out}" if left_out else ""
+
+
+def _name(source: str) -> str:
+    """How the table's `prior_file` names a source: files of the project by their relative path."""
+    path = Path(source)
+    if not path.is_absolute():
+        return source
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
+
+
+def _searches(source: str) -> dict[str, OtherSearch]:
+    """The searches of a table or of a file, by cell."""
+    if source not in table_names():
+        return {cell: OtherSearch(None, steps) for cell, steps in _by_cell(Path(source)).items()}
+    results = results_of(source)
+    methods = {row.id: row.method for row in results.config.methods}
+    searches = {
+        cell.cell: OtherSearch(methods[cell.row], cell.search) for cell in results.cells if cell.search
+    }
+    if not searches:
+        raise InvalidInput("--from", source, "a table with a search")
+    return searches
+
+
+def _by_cell(file: Path) -> dict[str, list[SearchStep]]:
+    """The steps in a file that `pipeline.report.search_tables.rows` has written."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        accepted = "a table with results, or a file search.csv of a report"
+        raise InvalidInput("--from", str(file), accepted) from None
+    cells: dict[str, list[SearchStep]] = {}
+    for cell, step in _steps(file, text):
+        cells.setdefault(cell, []).append(step)
+    if not cells:
+        raise InvalidInput("--from", str(file), "a file with at least one trial")
+    return cells
+
+
+def _steps(file: Path, text: str) -> Iterator[tuple[str, SearchStep]]:
+    reader = csv.DictReader(io.StringIO(text))
+    for row in reader:
+        try:
+            yield (
+                row["cell"],
+                SearchStep(
+                    trial=int(row["trial"]),
+                    seed=int(row["seed"]),
+                    until=int(row["round"]),
+                    params=dict(json.loads(row["parameters"])),
+                    value=float(row["accuracy"]) if row["accuracy"] else None,
+                    samples=int(row["samples"]) if row["samples"] else None,
+                    error=row["error"] or None,
+                ),
+            )
+        except (KeyError, TypeError, ValueError):
+            accepted = "a line of a report's search.csv"
+            raise InvalidInput(f"{file}, line {reader.line_num}", "its content", accepted) from None

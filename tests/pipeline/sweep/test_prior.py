@@ -1,0 +1,161 @@
+"""Searches that begin from trials of another search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pfl.core.errors import InvalidInput
+from pfl.core.text import csv_text
+from pipeline.spec.prior import PriorTrial, load_prior, prior_file, prior_text
+from pipeline.spec.search_space import Search
+from pipeline.spec.table import load_table
+from pipeline.store.ledger import Ledger
+from pipeline.sweep.budget import Outcome
+from pipeline.sweep.check import check_searched
+from pipeline.sweep.dependencies import dependencies
+from pipeline.sweep.prior import import_trials
+from pipeline.sweep.search import Study
+from tests.pipeline.conftest import SOURCES, finish, scheduler_of
+from tests.pipeline.sweep.test_search import pinned
+
+PINNED = {"lr": 0.05, "mu": 0.1}
+COLUMNS = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
+
+
+def search_csv(folder: Path, *steps: tuple[int, int, float | None, dict], cell: str = "dir/fedprox") -> str:
+    """A report's search.csv with steps of (trial, round, accuracy, parameters)."""
+    rows = [(cell, trial, 1000, *of, 10, json.dumps(params), None) for trial, *of, params in steps]
+    file = folder / "search.csv"
+    file.write_text(csv_text(COLUMNS, rows))
+    return str(file)
+
+
+@pytest.fixture
+def source(project) -> str:
+    """The search of another machine: of six trials, three fit the cell dir/fedprox."""
+    return search_csv(
+        project,
+        *((trial, 5, 40.0, PINNED) for trial in (0, 1)),
+        (5, 5, 30.0, {"lr": 0.2, "mu": 0.1}),
+        (0, 20, 70.0, PINNED),
+        (1, 20, 75.5, {"lr": 0.1, "mu": 0.2}),
+        (2, 20, 60.0, {"lr": 0.01, "mu": 1.0, "momentum": 0.0}),
+        (3, 20, 80.0, {"lr": 0.9, "mu": 0.2}),
+        (4, 20, 81.0, {"lr": 0.1, "mu": 0.2, "momentum": 0.9}),
+    )
+
+
+def test_a_cell_takes_what_fits_and_says_what_it_leaves_out(source):
+    lines = import_trials("small", [source])
+    assert lines[0] == "dir/fedavg: 0 trials of search.csv: no such cell"
+    assert lines[1] == (
+        "dir/fedprox: 2 trials of search.csv; left out: not trained to the last round (1), "
+        "lr lies outside its range (1), momentum is not searched (1)"
+    )
+    assert load_prior("small") == [
+        PriorTrial("dir/fedprox", 5.5, {"lr": 0.1, "mu": 0.2}, "search.csv, trial 1"),
+        PriorTrial("dir/fedprox", -10.0, {"lr": 0.01, "mu": 1.0}, "search.csv, trial 2"),
+    ]
+
+
+def test_the_same_trial_of_two_sources_is_taken_once(source):
+    lines = import_trials("small", [source, source])
+    assert "taken already (2)" in lines[5]
+    assert len(load_prior("small")) == 2
+
+
+def test_without_the_pinned_configuration_accuracies_cannot_be_compared(project):
+    other = search_csv(project, (0, 20, 70.0, {"lr": 0.07, "mu": 0.1}), (1, 20, 75.5, {"lr": 0.1, "mu": 0.2}))
+    with pytest.raises(
+        InvalidInput, match=r"dir/fedprox: 0 trials of .*: the pinned configuration is not among"
+    ):
+        import_trials("small", [other])
+    assert not prior_file("small").exists()
+
+
+@pytest.mark.parametrize(
+    ("search", "reason"),
+    [
+        ("trials: 4, algorithm: random", "the algorithm random does not use results of other searches"),
+        ("trials: 4, objectives: [accuracy, decile]", "the search has several objectives"),
+    ],
+)
+def test_a_search_that_cannot_use_them_takes_no_trials(source, edit, search, reason):
+    edit("trials: 4", search)
+    with pytest.raises(InvalidInput, match=f"dir/fedprox: 0 trials of search.csv: {reason}"):
+        import_trials("small", [source])
+
+
+def test_a_file_of_another_kind_is_one_line(project):
+    (project / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidInput, match=r"other\.csv, line 2: its content is not accepted"):
+        import_trials("small", ["other.csv"])
+    with pytest.raises(InvalidInput, match="expected a table with results, or a file search"):
+        import_trials("small", ["absent.csv"])
+
+
+def test_an_edit_of_the_table_after_an_import_is_found_before_any_compute(source, edit):
+    import_trials("small", [source])
+    table = load_table("small")
+    check_searched("small", table, table)
+    edit("search: {trials: 4}", "search: {trials: 4, space: {lr: [0.04, 0.06]}}")
+    table = load_table("small")
+    with pytest.raises(InvalidInput, match=r"lr lies outside its range\); repeat `pfl search import small`"):
+        check_searched("small", table, table)
+
+
+def test_the_sweep_depends_on_the_imported_trials(source):
+    before = dependencies("small", load_table("small"), Ledger(SOURCES))
+    import_trials("small", [source])
+    after = dependencies("small", load_table("small"), Ledger(SOURCES))
+    assert {name for name in before if before[name] != after[name]} == {"imported"}
+
+
+def test_the_sweep_begins_from_imported_trials_and_counts_them(source, ledger):
+    import_trials("small", [source])
+    scheduler = scheduler_of(ledger)
+    finish(scheduler)
+    by_cell = {cell.cell.id: cell for cell in scheduler.cells}
+    results = {name: cell.result(scheduler.outcomes) for name, cell in by_cell.items()}
+    assert {name: result.imported for name, result in results.items() if result.imported} == {
+        "dir/fedprox": 2
+    }
+    observed = [trial for trial in by_cell["dir/fedprox"].study._study.trials if "source" in trial.user_attrs]
+    pinned_value = results["dir/fedprox"].search[0].value
+    assert [trial.value for trial in observed] == pytest.approx([pinned_value + 5.5, pinned_value - 10])
+
+
+def test_trials_near_the_best_start_from_the_best_imported_one():
+    prior = [PriorTrial("dir/local", gain, {"lr": lr}, "") for gain, lr in ((-5.0, 0.001), (8.0, 0.25))]
+    near = {}
+    for known in ((), prior):
+        study = Study(pinned("local"), Search(trials=10), known)
+        study.ask(10)
+        near[len(known)] = sorted(params["lr"] for params in study.asked[2::2])
+    assert near[2][2] > 0.1 > near[0][1]
+
+
+def test_the_sampler_proposes_what_was_good_elsewhere_and_the_same_import_tries_the_same():
+    def tried(prior: list[PriorTrial]) -> list[dict]:
+        study = Study(pinned("local"), Search(trials=30), prior)
+        for _ in range(10):
+            for trial in study.ask(3):
+                study.tell(trial, 20, Outcome(50.0, 1), ended=True)
+        return study.asked
+
+    good_at = {
+        lr: [PriorTrial("", 20.0, {"lr": lr * (1 + n / 50)}, "") for n in range(8)] for lr in (0.002, 0.2)
+    }
+    low, high = (sorted(params["lr"] for params in tried(good_at[lr])[10:]) for lr in (0.002, 0.2))
+    assert high[10] > 10 * low[10]
+    assert tried(good_at[0.2]) == tried(good_at[0.2])
+
+
+@pytest.mark.usefixtures("project")
+def test_the_file_gives_back_what_was_written():
+    trials = [PriorTrial("dir/fedprox", 1.25, {"lr": 0.012345678901234567, "mu": 0.5}, "other, trial 3")]
+    prior_file("small").write_text(prior_text(trials))
+    assert load_prior("small") == trials
