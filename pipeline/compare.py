@@ -77,7 +77,7 @@ def with_method(base: str, method: str) -> str:
         InvalidInput: there is no such method or table, or the base has that row.
     """
     table = load_table(base)
-    removed = {key: None for key in ("search", "claims") if getattr(table, key)}
+    removed = {key: None for key in ("search", "claims", "report") if getattr(table, key)}
     rows: list[Any] = []
     for row in table.methods:
         name = {"as": row.id} if row.name else {"method": row.id}

@@ -48,17 +48,17 @@ def text(board: Board, method: str) -> str:
     """For a terminal: a line per method, and the place of one of them."""
     label = board.summary.labels[method]
     grid = [("", "", "mean rank", "accuracy", f"minus {label}", "gain from tuning")]
-    for one in board.standings:
-        marks = f"{'→' if one.row == method else ''} {one.place}"
-        rank = points(one.rank) + (f" {LEVEL}" if one.level else "")
-        gap = "" if one.row == method else difference_text(one.difference)
-        gain = difference_text(one.gain) if one.tuned else "pinned kept"
-        grid.append((marks, one.label, rank, points(one.accuracy), gap, gain))
+    for standing in board.standings:
+        marks = f"{'→' if standing.row == method else ''} {standing.place}"
+        rank = points(standing.rank) + (f" {LEVEL}" if standing.level else "")
+        gap = "" if standing.row == method else difference_text(standing.difference)
+        gain = difference_text(standing.gain) if standing.tuned else "pinned kept"
+        grid.append((marks, standing.label, rank, points(standing.accuracy), gap, gain))
     widths = [max(map(len, texts)) for texts in zip(*grid, strict=True)]
     lines = [
         "  ".join(f"{part:<{width}}" for part, width in zip(row, widths, strict=True)).rstrip()
         for row in grid
     ]
-    own = next(one for one in board.standings if one.row == method)
+    own = next(standing for standing in board.standings if standing.row == method)
     place = f"{label} has place {own.place} of {len(board.standings)}."
     return "\n".join([*lines, "", place, "", fill(RULE, 100), ""])

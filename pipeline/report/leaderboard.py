@@ -34,8 +34,8 @@ LEVEL = "≈"
 RULE = (
     "Means over the settings, of the configuration that the search selected. Each method is evaluated at the "
     "moment that it reports: as received, after local training, or after an adaptation of its own. Two "
-    "columns have the same moments for all. The mean rank is over all pairs of a setting and a seed, 1 being the "
-    "highest accuracy; ties share their mean. "
+    "columns have the same moments for all. The mean rank is over all pairs of a setting and a seed, 1 being "
+    "the highest accuracy; ties share their mean. "
     f"{LEVEL}: the method cannot be told apart from the first by Nemenyi's test on these ranks "
     f"({100 * SIGNIFICANT:.0f} %). The seeds of a setting share its partition, so the test is about these "
     "settings and no others. Differences are in percentage points, with Student's t intervals, at 95 %, over "
@@ -136,7 +136,7 @@ class Board:
             name: column
             for name, column in self.columns.items()
             if (name in SHOWN or name.startswith("unseen"))
-            and any(one.quantities[name] is not None for one in self.standings)
+            and any(standing.quantities[name] is not None for standing in self.standings)
         }
 
     @property
@@ -151,11 +151,11 @@ class Board:
             interval = f" (95 % interval {gap.interval})" if gap.interval else ""
             baseline = self.summary.labels[BASELINE]
             sentences.append(f"Its lead over {baseline} is {signed(gap.mean)} points{interval}.")
-        level = [one for one in others if one.level]
+        level = [standing for standing in others if standing.level]
         if level:
             methods = "method cannot" if len(level) == 1 else "methods cannot"
             sentences.append(f"{len(level)} other {methods} be told apart from it ({LEVEL} in the table).")
-            sentences += self._cheaper(first, level)
+            sentences.append(self._cheapest(first, level))
         else:
             sentences.append("Every other method has a significantly worse mean rank.")
         if self.untuned:
@@ -176,17 +176,17 @@ class Board:
 
     def _best_at(self, moment: At) -> Standing | None:
         """The highest accuracy at a moment; None if no method has recorded it."""
-        known = [one for one in self.standings if one.moments[moment] is not None]
-        return max(known, key=lambda one: one.moments[moment] or 0, default=None)
+        known = [standing for standing in self.standings if standing.moments[moment] is not None]
+        return max(known, key=lambda standing: standing.moments[moment] or 0, default=None)
 
-    def _cheaper(self, first: Standing, level: Iterable[Standing]) -> list[str]:
-        """The one of ``level`` that sends least, if it sends less than the first."""
-        traffic = [(sent, one.label) for one in level if (sent := one.quantities["megabytes"]) is not None]
-        own = first.quantities["megabytes"]
-        if not traffic or own is None or min(traffic)[0] >= own:
-            return ["None of them sends less."] if traffic and own is not None else []
-        sent, label = min(traffic)
-        return [f"Of these, {label} sends least, {points(sent)} MB per run instead of {points(own)}."]
+    def _cheapest(self, first: Standing, level: Iterable[Standing]) -> str:
+        """Which of ``level`` sends least, if it sends less than the first."""
+        traffic = {standing.label: standing.quantities["megabytes"] or 0.0 for standing in level}
+        own = first.quantities["megabytes"] or 0.0
+        label = min(traffic, key=lambda name: traffic[name])
+        if traffic[label] >= own:
+            return "None of them sends less."
+        return f"Of these, {label} sends least, {points(traffic[label])} MB per run instead of {points(own)}."
 
     @property
     def limits(self) -> list[str]:
@@ -215,22 +215,23 @@ class Board:
 
 def board(summary: Summary) -> Board | None:
     """The leaderboard of a table; None for fewer than three methods with numbers in every setting."""
+    summary = summary.without(summary.empty)
     settings = list(_settings(summary))
     pinned = {line.row: line for line in summary.pinned}
     lines = pinned | {line.row: line for line in summary.selected}
-    there = [line for line in lines.values() if settings and _complete(line, settings)]
-    if len(there) < 3:
+    complete = [line for line in lines.values() if settings and _complete(line, settings)]
+    if len(complete) < 3:
         return None
-    accuracies = {line.row: _accuracies(line, settings) for line in there}
-    ranks = _ranks([line.label for line in there], list(accuracies.values()))
+    accuracies = {line.row: _accuracies(line, settings) for line in complete}
+    ranks = _ranks([line.label for line in complete], list(accuracies.values()))
     if ranks is None:
         return None
     columns = columns_of(summary.rows)
-    best = min(there, key=lambda line: ranks.means[line.label])
-    subtracted = next((line for line in there if line.row == summary.table.reference), best)
+    best = min(complete, key=lambda line: ranks.means[line.label])
+    subtracted = next((line for line in complete if line.row == summary.table.reference), best)
     level = ranks.level(best.label)
 
-    def standing(line: Line) -> Standing:
+    def placed(line: Line) -> Standing:
         entries = [line.entries[name] for name in settings]
         before = [pinned[line.row].entries[name] for name in settings]
         gain = None
@@ -247,7 +248,9 @@ def board(summary: Summary) -> Board | None:
             accuracy=float(accuracies[line.row].mean()),
             difference=_difference(accuracies[line.row], accuracies[subtracted.row]),
             gain=gain,
-            tuned=sum(one.parameters != other.parameters for one, other in zip(entries, before, strict=True)),
+            tuned=sum(
+                after.parameters != first.parameters for after, first in zip(entries, before, strict=True)
+            ),
             scores={name: score for name in settings if (score := line.entries[name].score)},
             moments={moment: _mean(_at(entry, moment) for entry in entries) for moment in MOMENTS},
             quantities={
@@ -258,23 +261,23 @@ def board(summary: Summary) -> Board | None:
             ),
         )
 
-    untuned = None
+    over_baseline = untuned = None
+    if BASELINE in accuracies and best.row != BASELINE:
+        over_baseline = _difference(accuracies[best.row], accuracies[BASELINE])
     before = [line for line in summary.pinned if _complete(line, settings)]
-    if summary.selected and len(before) == len(there):
+    if summary.selected and len(before) == len(complete):
         values = [_accuracies(line, settings) for line in before]
         of_pinned = _ranks([line.label for line in before], values)
         untuned = next(iter(of_pinned.means)) if of_pinned else None
     return Board(
         summary=summary,
         ranks=ranks,
-        standings=tuple(sorted(map(standing, there), key=lambda one: (one.rank, one.label))),
+        standings=tuple(sorted(map(placed, complete), key=lambda standing: (standing.rank, standing.label))),
         columns=columns,
         against=subtracted.label,
-        over_baseline=_difference(accuracies[best.row], accuracies[BASELINE])
-        if best.row != BASELINE in accuracies
-        else None,
+        over_baseline=over_baseline,
         untuned=untuned,
-        unranked=tuple(line.label for line in lines.values() if line not in there),
+        unranked=tuple(line.label for line in lines.values() if line not in complete),
         left_out=tuple(name for name in METHODS if name not in {row.method for row in summary.table.methods}),
     )
 
@@ -282,7 +285,7 @@ def board(summary: Summary) -> Board | None:
 def draw(board: Board) -> dict[str, str]:
     """The plots of a leaderboard beside its critical-difference diagram, SVG text by name."""
     plots = {"costs": _costs(board)}
-    if any(one.gain for one in board.standings):
+    if any(standing.gain for standing in board.standings):
         plots["gains"] = _gains(board)
     return plots
 
@@ -292,21 +295,28 @@ def comma_separated(board: Board) -> str:
     settings = list(board.settings)
     names = [name for name in board.columns if name not in FIELDS]
     rows = []
-    for one in board.standings:
+    for standing in board.standings:
         gaps = [
             value
-            for gap in (one.difference, one.gain)
+            for gap in (standing.difference, standing.gain)
             for value in ((gap.mean, gap.low, gap.high) if gap else (None,) * 3)
         ]
         rows.append(
             (
-                *(board.summary.id, one.place, one.row, one.label, one.method, one.family),
-                *(_decimals(one.rank), one.level, _decimals(one.accuracy), board.against),
-                *(*map(_decimals, gaps), one.tuned),
-                *(_decimals(one.scores[name].mean) for name in settings),
-                *map(_decimals, one.moments.values()),
-                *(_decimals(one.quantities[name]) for name in names),
-                " ".join(one.keys),
+                *(
+                    board.summary.id,
+                    standing.place,
+                    standing.row,
+                    standing.label,
+                    standing.method,
+                    standing.family,
+                ),
+                *(_decimals(standing.rank), standing.level, _decimals(standing.accuracy), board.against),
+                *(*map(_decimals, gaps), standing.tuned),
+                *(_decimals(standing.scores[name].mean) for name in settings),
+                *map(_decimals, standing.moments.values()),
+                *(_decimals(standing.quantities[name]) for name in names),
+                " ".join(standing.keys),
             )
         )
     return csv_text((*FIELDS, *settings, *MOMENTS, *names, "keys"), rows)
@@ -382,10 +392,12 @@ def _costs(board: Board) -> str:
         panels = figure.subplots(1, len(names), squeeze=False)[0]
         for axes, name in zip(panels, names, strict=True):
             known = [
-                (x, one.accuracy, one) for one in board.standings if (x := one.quantities[name]) is not None
+                (x, standing.accuracy, standing)
+                for standing in board.standings
+                if (x := standing.quantities[name]) is not None
             ]
-            for x, y, one in known:
-                axes.plot(x, y, "o", color=families[one.family], markersize=5)
+            for x, y, standing in known:
+                axes.plot(x, y, "o", color=families[standing.family], markersize=5)
             _front(axes, known)
             axes.set_xlabel(board.columns[name].heading)
         panels[0].set_ylabel("Accuracy (%), mean over the settings")
@@ -396,7 +408,7 @@ def _costs(board: Board) -> str:
 
 
 def _families(board: Board) -> list[str]:
-    return list(dict.fromkeys(one.family for one in board.standings))
+    return list(dict.fromkeys(standing.family for standing in board.standings))
 
 
 def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
@@ -405,10 +417,10 @@ def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
     for point in sorted(known, key=lambda point: (point[0], -point[1])):
         if not front or point[1] > front[-1][1]:
             front.append(point)
-    x, y = ([point[place] for point in front] for place in (0, 1))
-    axes.step(x, y, where="post", color=MUTED, linewidth=0.8, zorder=0)
-    for cost, accuracy, one in front:
-        axes.annotate(one.label, (cost, accuracy), (4, 4), textcoords="offset points", color=INK)
+    costs, accuracies = [point[0] for point in front], [point[1] for point in front]
+    axes.step(costs, accuracies, where="post", color=MUTED, linewidth=0.8, zorder=0)
+    for cost, accuracy, standing in front:
+        axes.annotate(standing.label, (cost, accuracy), (4, 4), textcoords="offset points", color=INK)
 
 
 def _gains(board: Board) -> str:
@@ -416,18 +428,18 @@ def _gains(board: Board) -> str:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    tuned = [one for one in board.standings if one.gain]
+    tuned = [standing for standing in board.standings if standing.gain]
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 0.7 + 0.19 * len(tuned)), layout="constrained")
         axes = figure.subplots()
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        for place, one in enumerate(tuned):
-            assert one.gain
-            colour = COLOURS[1] if one.tuned else GRID
-            if one.gain.low is not None and one.gain.high is not None:
-                axes.plot([one.gain.low, one.gain.high], [-place, -place], color=colour)
-            axes.plot(one.gain.mean, -place, "o", color=colour, markersize=5)
-        axes.set_yticks([-place for place in range(len(tuned))], [one.label for one in tuned])
+        for place, standing in enumerate(tuned):
+            assert standing.gain
+            colour = COLOURS[1] if standing.tuned else GRID
+            if standing.gain.low is not None and standing.gain.high is not None:
+                axes.plot([standing.gain.low, standing.gain.high], [-place, -place], color=colour)
+            axes.plot(standing.gain.mean, -place, "o", color=colour, markersize=5)
+        axes.set_yticks([-place for place in range(len(tuned))], [standing.label for standing in tuned])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.set_ylim(0.7 - len(tuned), 0.7)
         axes.grid(axis="y", visible=False)

@@ -40,7 +40,7 @@ def _table(content: str, name: str) -> str:
 
     frame = pandas.read_csv(io.StringIO(content)).dropna(axis="columns", how="all").round(2)
     frame = frame.drop(columns=[column for column in LEFT_OUT if column in frame])
-    return itables.to_html_datatable(
+    html = itables.to_html_datatable(
         frame,
         table_id=name,
         connected=False,
@@ -51,3 +51,4 @@ def _table(content: str, name: str) -> str:
         maxBytes=0,
         display_logo_when_loading=False,
     )
+    return str(html)
