@@ -24,7 +24,7 @@ def methods(
         print(_method_tables())
         return
     for name in names or METHODS:
-        lines = [*_hyperparameters(name), f"A new client gets: {METHODS[name].new_client}"]
+        lines = [*_hyperparameters(name), f"New client: {METHODS[name].new_client}"]
         print(f"{name:<12} {METHODS.summary(name)}")
         for line in lines:
             print(f"{'':<14}{line}")

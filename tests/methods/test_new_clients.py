@@ -15,7 +15,7 @@ from pfl.methods import METHODS
 OPTIONS = {
     "model": "lenet5_bn",
     "rounds": 4,
-    "epochs": 1,
+    "epochs": 2,
     "batch_size": 8,
     "lr": 0.1,
     "eval_every": 4,
@@ -113,7 +113,8 @@ def test_it_gets_the_global_model_during_the_warm_up(method, dataset, partition)
 
 
 def test_fedsimsup_weighs_the_models_by_label_proportions(dataset, partition):
-    _, server = admitted("fedsimsup", dataset, partition, exponent=2.0)
+    own = {"supervisor_epochs": 1, "model_epochs": 1, "exponent": 2.0}
+    _, server = admitted("fedsimsup", dataset, partition, **own)
     counts = server.label_counts
     cosines = F.cosine_similarity(counts[4:, None], counts[None, :4], dim=2) ** 2
     weights = cosines / cosines.sum(1, keepdim=True)
