@@ -28,7 +28,7 @@ def methods(
         return
     for name in names or METHODS:
         try:
-            lines = [*_hyperparameters(name), f"A new client gets: {METHODS[name].new_client}"]
+            lines = [*_hyperparameters(name), f"New client: {METHODS[name].new_client}"]
         except InvalidInput as error:  # a plugin that does not load hides no other method
             if names:
                 raise

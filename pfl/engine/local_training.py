@@ -177,7 +177,8 @@ class Task:
             tuple((keystr(path), stack.shape[1:]) for path, stack in tree_leaves_with_path(dict(part)))
             for part in (self.start, self.state)
         )
-        return (self.programs[0].net, *phases, *shapes)
+        # Unseen clients have another federation, whose local trainings may be longer, and another method.
+        return (type(method), self.programs[0].federation.clients, *phases, *shapes)
 
     def lr(self, k: int, phase: Phase) -> float:
         """The learning rate of the k-th client in a phase."""

@@ -103,7 +103,8 @@ class Method:
     Class attributes:
         headline: the moment whose accuracy is reported first.
         family: the group of methods under which it is listed and documented (`pfl.methods._families`).
-        new_client: what a client gets that joins after the last round (`admit`), and how it adapts (`adapt`).
+        new_client: what a client gets that joins after the last round (`admit`), in a sentence, and how it
+            adapts if `adapt` is replaced.
     """
 
     headline: ClassVar[Moment] = "post_aggregation"
@@ -204,9 +205,7 @@ class Method:
 
         By default the phases of `adaptation`, or else the local program of a round.
         """
-        from pfl.engine.round import adapt
-
-        adapt(server, self.adaptation(server) or self.phases(server))
+        server.adapt(self.adaptation(server) or self.phases(server))
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         """One line for each option in ``config`` that is valid, but probably unintended."""

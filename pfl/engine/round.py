@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_
+from torch.utils._pytree import tree_leaves
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.local_training import ADAPTATION
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -31,7 +29,7 @@ from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
     from pfl.engine.local_training import Task, Trained
-    from pfl.engine.method import Method, Phase
+    from pfl.engine.method import Method
     from pfl.engine.server import Server
 
 
@@ -47,7 +45,7 @@ def begin_round(server: Server, method: Method) -> Task:
 
 def end_round(server: Server, method: Method, task: Task, trained: Trained) -> None:
     """Receive the participants' results, and aggregate."""
-    receive(server, task, trained)
+    server.receive(task, trained)
     aggregate(server, method.aggregate(server))
 
 
@@ -83,23 +81,6 @@ def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
     raise TypeError(f"dispatch of {name}: {type(matrix).__name__} mixes what is trained in the round")
 
 
-def receive(server: Server, task: Task, trained: Trained) -> None:
-    """Receive the participants' results. Only this advances their class streams."""
-    server.positions[task.clients] += torch.tensor(task.batches_consumed())
-    server.trained = trained.tensors
-    for name, stacks in server.client_state.items():
-        tree_map_(partial(_write, server.participants), stacks, trained.state[name])
-    last = {name: server.trained[name] for name in server.local.stacks}
-    server.local.write(server.participant_ids, last)
-
-
-def adapt(server: Server, phases: Sequence[Phase]) -> None:
-    """Let the participants train what they received, at the rate ``lr``, and store it. Nothing is mixed."""
-    task = server.task(ADAPTATION, server.participants, server.received, phases, server.sent)
-    receive(server, task, server.run(task))
-    server.bank.write(server.participant_ids, server.trained)
-
-
 def aggregate(server: Server, mixing: Mixing) -> None:
     """Store what the participants trained, and mix the stored models as `Method.aggregate` returned."""
     matrices = _resolved(server, mixing)
@@ -122,11 +103,6 @@ def aggregate(server: Server, mixing: Mixing) -> None:
     for name, matrix in matrices.items():
         if isinstance(matrix, Dense | Masked | Sum):
             mix(server.bank, name, matrix)
-
-
-def _write(rows: Tensor, stack: Tensor, values: Tensor) -> None:
-    """Replace the ``rows`` (K,) of ``stack`` (n, ...) by ``values`` (K, ...)."""
-    stack[rows] = values
 
 
 def _resolved(server: Server, mixing: Mixing) -> dict[str, Matrix | Tensor]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_
 
 from pfl.core.config import Config
 from pfl.core.rng import generator
@@ -16,7 +16,15 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.engine.groups import Groups, tensors_of
-from pfl.engine.local_training import Backend, Program, Statistic, Task, Trained, minibatch_count
+from pfl.engine.local_training import (
+    ADAPTATION,
+    Backend,
+    Program,
+    Statistic,
+    Task,
+    Trained,
+    minibatch_count,
+)
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
 from pfl.engine.state import State, rows
@@ -263,11 +271,26 @@ class Server:
         Args:
             purpose: of the random streams; the round is part of their key.
         """
-        task = self.task(purpose, clients, tensors, phases, {})
-        return self.run(task)
+        return self._run(self.task(purpose, clients, tensors, phases, {}))
 
-    def run(self, task: Task) -> Trained:
-        """The results of a local training."""
+    def adapt(self, phases: Sequence[Phase]) -> None:
+        """Let the participants train what they received, and store it; nothing is mixed.
+
+        For `Method.adapt`. The learning rate is that of the configuration, without a schedule.
+        """
+        task = self.task(ADAPTATION, self.participants, self.received, phases, self.sent)
+        self.receive(task, self._run(task))
+        self.bank.write(self.participant_ids, self.trained)
+
+    def receive(self, task: Task, trained: Trained) -> None:
+        """Receive the participants' results. Only this advances their class streams."""
+        self.positions[task.clients] += torch.tensor(task.batches_consumed())
+        self.trained = trained.tensors
+        for name, stacks in self.client_state.items():
+            tree_map_(partial(_write, self.participants), stacks, trained.state[name])
+        self.local.write(self.participant_ids, {name: self.trained[name] for name in self.local.stacks})
+
+    def _run(self, task: Task) -> Trained:
         with self._stopwatch.running():
             return self._backend.train(task)
 
@@ -330,3 +353,8 @@ class Server:
         state = rows(self.client_state, clients)
         with self._stopwatch.running():
             return self._backend.collect(self.program, statistic, tensors, state, samples, each)
+
+
+def _write(rows: Tensor, stack: Tensor, values: Tensor) -> None:
+    """Replace the ``rows`` (K,) of ``stack`` (n, ...) by ``values`` (K, ...)."""
+    stack[rows] = values

@@ -103,7 +103,7 @@ class Simulation:
         self.stopwatch = Stopwatch(self.federation.device)
         self.runs: list[SeedRun] = []
         for config, method in zip(configs, methods, strict=True):
-            everybodies = everybody or [None] * len(seeds)
+            everybodies: Sequence[Everybody | None] = everybody or [None] * len(seeds)
             self.runs += [
                 self._start(config, method, *of) for of in zip(federations, seeds, everybodies, strict=True)
             ]

@@ -24,7 +24,7 @@ from pfl.data.partition import Partition
 from pfl.engine.evaluation import averages_of, totals_of
 from pfl.engine.method import Method, Moment, Phase
 from pfl.engine.metrics import Accuracy, Unseen, UnseenClient
-from pfl.engine.round import adapt, dispatch
+from pfl.engine.round import dispatch
 from pfl.engine.server import Server
 from pfl.engine.state import State
 
@@ -100,7 +100,7 @@ def evaluate(seen: Server, method: Method, everybody: Everybody, new_server: New
     alone = new_server(config, everybody.federation, Method())
     alone.round, alone.participants = server.round, server.participants  # the same batches
     alone.received = alone.bank.rows(alone.participants)
-    adapt(alone, (Phase(),))
+    alone.adapt((Phase(),))
     scratch = _totals(alone, alone.program.method, "post_local")
     return _result(server, everybody, (received, adapted, scratch))
 

@@ -38,7 +38,7 @@ def join_clusters(server: Server, method: Method, clusters: Tensor) -> Dispatch:
 
     present, others = server.participants, server.others
     members = torch.stack([others[clusters[others] == cluster][0] for cluster in clusters[others].unique()])
-    losses = [
+    losses = [  # of every cluster's model, which its first member has
         server.collect(loss, present, server.bank.rows(member.expand(len(present))))["loss"]
         for member in members
     ]

@@ -79,9 +79,7 @@ class FedALA(Method):
         return {}
 
     def adapt(self, server: Server) -> None:
-        from pfl.engine.round import adapt
-
-        adapt(server, self.phases(server))  # the mixture alone is still the global model
+        server.adapt(self.phases(server))  # the mixture alone is still the global model
 
     def _mixed(self, server: Server) -> tuple[str, ...]:
         """Parameters of the last p layers."""

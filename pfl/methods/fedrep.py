@@ -59,9 +59,7 @@ class FedRep(Method):
         return (Phase(self.final_head_epochs, trains=("head",), lr=self.head_lr),)
 
     def adapt(self, server: Server) -> None:
-        from pfl.engine.round import adapt
-
-        adapt(server, self.adaptation(server) or (Phase(trains=("head",), lr=self.head_lr),))
+        server.adapt(self.adaptation(server) or (Phase(trains=("head",), lr=self.head_lr),))
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         head, extractor = self._head_epochs(config), self.extractor_epochs
