@@ -173,5 +173,6 @@ def _described(dataset: Dataset) -> dict[str, Any]:
         "train": dataset.n_train,
         "classes": len(dataset.classes),
         "shape": dataset.shape,
+        **({"tokens": dataset.tokens} if dataset.tokens else {}),
         "source": dataset.source,
     }

@@ -426,8 +426,9 @@ def export(data: Dataset, folder: Path) -> None:
         Image.fromarray(pixels[:, :, 0] if len(image) == 1 else pixels).save(path)
 
 
-WITHOUT_FILES = ("digits",)
-WITHOUT_IMAGE_FOLDER = ("femnist",)
+IN_PACKAGES = ("artworks", "schools", "smartwatch")
+WITHOUT_FILES = ("digits", *IN_PACKAGES)
+WITHOUT_IMAGE_FOLDER = ("femnist", *IN_PACKAGES)
 """Writers are not in an image folder; NIST's archives are folders of images themselves."""
 PICKLED = ("cifar10", "cifar100")
 """Unpacked, their files are pickles without a published checksum, which are never read."""
