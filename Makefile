@@ -38,7 +38,7 @@ lint: .venv
 .venv-lowest: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip compile --quiet pyproject.toml --extra pipeline --resolution lowest-direct \
+	.venv-lowest/bin/uv pip compile --quiet pyproject.toml --extra pipeline --extra data --resolution lowest-direct \
 	    --output-file .venv-lowest/lowest.txt
 	.venv-lowest/bin/uv pip sync --quiet --python .venv-lowest/bin/python .venv-lowest/lowest.txt
 	# The tests' own tools have no lowest version.
@@ -65,7 +65,7 @@ validate: .venv .venv-validate
 
 # New versions of everything.
 lock: .venv
-	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra dev --extra docs --upgrade --no-annotate \
+	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra data --extra dev --extra docs --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
 # The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a

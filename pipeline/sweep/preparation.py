@@ -81,7 +81,7 @@ def download(name: str, part: Table | None = None) -> None:
     manifest = described(name, part or load_part(name))
     write_json(manifest_file(name), manifest)
     for dataset, entry in manifest["datasets"].items():
-        print(f"{dataset}: {entry['images']} images in {entry['classes']} classes, {entry['identity']}")
+        print(f"{dataset}: {entry['images']} samples in {entry['classes']} classes, {entry['identity']}")
 
 
 def described(name: str, part: Table) -> dict[str, Any]:
