@@ -39,7 +39,7 @@ lint: .venv
 .venv-lowest: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip compile --quiet pyproject.toml --extra pipeline --resolution lowest-direct \
+	.venv-lowest/bin/uv pip compile --quiet pyproject.toml --extra pipeline --extra data --resolution lowest-direct \
 	    --output-file .venv-lowest/lowest.txt
 	.venv-lowest/bin/uv pip sync --quiet --python .venv-lowest/bin/python .venv-lowest/lowest.txt
 	# The tests' own tools have no lowest version.
@@ -66,8 +66,8 @@ validate: .venv .venv-validate
 
 # New versions of everything, in one file for all platforms: markers say which packages each of them needs.
 lock: .venv
-	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra dev --extra docs --upgrade --no-annotate \
-	    --python-version 3.11 --universal -o requirements.lock
+	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra data --extra dev --extra docs --upgrade \
+	    --no-annotate --python-version 3.11 --universal -o requirements.lock
 
 # The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
 # report, from the latest `make repro`.

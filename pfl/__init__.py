@@ -18,9 +18,11 @@ from pfl.core.version import VERSION
 
 if TYPE_CHECKING:
     from pfl.core.config import Config, Execution
+    from pfl.data.arrays import from_arrays
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
     from pfl.data.samples import from_samples
+    from pfl.data.table import from_table
     from pfl.engine.method import Method
     from pfl.engine.simulation import Stop
     from pfl.models._network import Network
@@ -36,7 +38,9 @@ __all__ = [
     "Network",
     "Runs",
     "Stop",
+    "from_arrays",
     "from_samples",
+    "from_table",
     "load",
     "load_models",
     "make_partition",
@@ -50,7 +54,9 @@ _MODULES = {
     "Network": "pfl.models._network",
     "Runs": "pfl.run.runs",
     "Stop": "pfl.engine.simulation",
+    "from_arrays": "pfl.data.arrays",
     "from_samples": "pfl.data.samples",
+    "from_table": "pfl.data.table",
     "load": "pfl.data.dataset",
     "load_models": "pfl.run.saved",
     "make_partition": "pfl.data.partition",

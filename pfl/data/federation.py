@@ -77,8 +77,10 @@ class Federation:
         channels = len(constants[0])
         if self.is_images and channels not in (1, self.shape[0]):
             raise InvalidInput("input_scale", input_scale, f"images with {channels} channels")
-        each = (-1, *[1] * (len(self.shape) - 1))
-        mean, std = (torch.tensor(value, dtype=dtype, device=device).view(each) for value in constants)
+        inner = [1] * (len(self.shape) - 1)
+        mean, std = (
+            torch.tensor(value, dtype=dtype, device=device).view(len(value), *inner) for value in constants
+        )
         std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
         self._scale = 1 / (255 * std) if self.is_images else 1 / std
         self._shift = -mean / std

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pfl.core.errors import InvalidInput
+from pfl.data.arrays import from_arrays
 from pfl.data.cache import Changes, content_checksum
 from pfl.data.dataset import Dataset, check_names, class_notes, warn
 from pfl.data.definition import MOST_UNNAMED
@@ -31,51 +32,75 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     >>> images = np.zeros((6, 8, 8), np.uint8)
     >>> from_samples(list(zip(images, [0, 1] * 3))).shape
     (1, 8, 8)
+    >>> series = [{"sample": np.zeros((6, 50)), "label": i % 2, "subject": i // 3} for i in range(6)]
+    >>> from_samples(series).shape
+    (6, 50)
 
     Args:
-        samples: has a length; each item is ``(image, label)`` or a mapping with ``image`` and ``label``. An
-            image is a Pillow image of 8 bits per channel, a uint8 array (H, W), (H, W, C) or (C, H, W), or an
-            array of these shapes with floats in [0, 1], as from ``ToTensor``, which are rounded to 8 bits.
-            Tensors may be on any device and require a gradient. An array whose first axis is 1 or 3 is
-            (C, H, W). All samples are pooled; a partition splits them.
+        samples: has a length; each item is ``(image, label)`` or a mapping with ``label`` and either
+            ``image`` or ``sample``. All other integers and strings of a mapping are columns, for the
+            partition rule ``by``. A ``sample`` is an array of floats or tokens as in `pfl.from_arrays`, and
+            is kept as it is. So is an array of one dimension in a pair. An image is a Pillow image of 8 bits
+            per channel, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes with floats
+            in [0, 1], as from ``ToTensor``, which are rounded to 8 bits. Tensors may be on any device and
+            require a gradient. An array whose first axis is 1 or 3 is (C, H, W). All samples are pooled; a
+            partition splits them.
         size: height and width to which images are resized with a Lanczos filter.
         crop: keep the aspect ratio, and crop the excess on two opposite sides.
 
     Raises:
-        InvalidInput: a sample has another format, or the images differ in size.
+        InvalidInput: a sample has another format, or the samples differ in shape.
     """
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         accepted = "a name of `pfl datasets`, a path, a data set, or samples with a length"
         raise InvalidInput("dataset", samples, accepted)
     if size is not None and not (isinstance(size, tuple) and len(size) == 2):
         raise InvalidInput("size", size, "(height, width)")
-    images, labels = [], []
+    images, labels, columns, kinds = [], [], [], set()
     changes = Changes()
     for i in range(len(samples)):
-        image, label = _parts(samples[i], i)
-        pixels = pixels_of(image, i, changes)
-        images.append(Resize(*size, crop).array(pixels) if size else pixels)
+        value, is_image, label, own = _parts(samples[i], i)
         labels.append(_label(label, i))
+        columns.append(own)
+        kinds.add(is_image)
+        if is_image:
+            pixels = pixels_of(value, i, changes)
+            images.append(Resize(*size, crop).array(pixels) if size else pixels)
+        elif size:
+            raise InvalidInput("size", size, f"None, because sample {i} is no image")
+        else:
+            images.append(array_of(value, i))
+        if len(kinds) > 1:
+            raise InvalidInput("dataset", f"sample {i}", "images only, or no image")
     shapes = sorted({image.shape for image in images})
     if len(shapes) != 1:
         given = " and ".join("x".join(map(str, shape)) for shape in shapes) or "none"
-        raise InvalidInput("dataset", given, "images of one shape (size=(height, width) resizes them)")
+        raise InvalidInput("dataset", given, "samples of one shape (size=(height, width) resizes images)")
     classes = _classes(samples, max(labels) + 1)
+    shared = [name for name in columns[0] if all(name in own for own in columns)]
+    by_name = {name: np.array([own[name] for own in columns]) for name in shared}
+    if not is_image:
+        return from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
     check_names("classes", classes, type(samples).__name__)
-    data = _dataset(np.stack(images), np.array(labels, np.int64), classes, changes.notes())
+    data = _dataset(np.stack(images), np.array(labels, np.int64), classes, changes.notes(), by_name)
     warn(data)
     return data
 
 
-def _parts(sample: Any, place: int) -> tuple[Any, Any]:
+def _parts(sample: Any, place: int) -> tuple[Any, bool, Any, dict[str, Any]]:
+    """The image or other array, whether it is an image, its label, and further columns."""
     if isinstance(sample, Mapping):
-        image = next((sample[name] for name in IMAGE if name in sample), None)
+        known = [name for name in (*IMAGE, "sample") if sample.get(name) is not None]
         label = next((sample[name] for name in LABEL if name in sample), None)
-        if image is not None and label is not None:
-            return image, label
+        if known and label is not None:
+            others = {name: sample[name] for name in sample if name not in (*known, *LABEL)}
+            plain = (int, str, np.integer)
+            columns = {name: value for name, value in others.items() if isinstance(value, plain)}
+            return sample[known[0]], known[0] in IMAGE, label, columns
     elif isinstance(sample, tuple | list) and len(sample) == 2:
-        return sample[0], sample[1]
-    raise InvalidInput("dataset", f"sample {place}", "(image, label), or a mapping with image and label")
+        return sample[0], getattr(sample[0], "ndim", 0) != 1, sample[1], {}
+    accepted = "(image, label), or a mapping with label and image or sample"
+    raise InvalidInput("dataset", f"sample {place}", accepted)
 
 
 def _label(label: Any, place: int) -> int:
@@ -109,7 +134,7 @@ def pixels_of(image: Any, place: int, changes: Changes) -> np.ndarray:
             changes.add(change, name)
         array = np.asarray(image)
         return array[None] if mode == "L" else array.transpose(2, 0, 1)
-    pixels = _array(image, place)
+    pixels = array_of(image, place)
     if pixels.dtype.kind == "f" and pixels.size and pixels.min() >= 0 and pixels.max() <= 1:
         rounded = np.rint(pixels * 255)
         if np.abs(pixels * 255 - rounded).max() > max(_ROUNDING, 255 * np.finfo(pixels.dtype).eps):
@@ -123,13 +148,19 @@ def pixels_of(image: Any, place: int, changes: Changes) -> np.ndarray:
         given = f"{name}, {pixels.dtype} {pixels.shape}"
         if pixels.dtype.kind == "f" and pixels.size:
             given = f"{given} from {pixels.min():g} to {pixels.max():g}"
-        accepted = "an image of uint8 or of floats in [0, 1], with 1 or 3 channels"
+        accepted = (
+            "an image of uint8 or of floats in [0, 1], with 1 or 3 channels; pfl.from_arrays takes others"
+        )
         raise InvalidInput("dataset", given, accepted)
     return pixels
 
 
-def _array(image: Any, place: int) -> np.ndarray:
-    """The values of an array or tensor."""
+def array_of(image: Any, place: int) -> np.ndarray:
+    """The values of an array or tensor.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
     import torch
 
     try:
@@ -156,7 +187,13 @@ def _classes(samples: Any, least: int) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], notes: list[str]) -> Dataset:
+def _dataset(
+    images: np.ndarray,
+    labels: np.ndarray,
+    classes: tuple[str, ...],
+    notes: list[str],
+    columns: Mapping[str, np.ndarray],
+) -> Dataset:
     digest = hashlib.sha256(json.dumps([images.shape, classes]).encode())
     digest.update(images.tobytes() + labels.astype("<i8").tobytes())
     mean, std = channel_statistics(images)
@@ -170,6 +207,7 @@ def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], n
         mean=tuple(mean),
         std=tuple(std),
         source={"kind": "samples", "files": []},
+        columns=columns,
         content=content_checksum(images, labels, len(labels)),
         notes=(*notes, *class_notes(labels, classes, len(labels))),
     )

@@ -33,7 +33,9 @@ def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun]) -> None:
         "data": {
             "name": dataset.name,
             "checksum": dataset.checksum,
-            "shape": dataset.shape,
+            "shape": tuple(dataset.shape),
+            "dtype": dataset.images.dtype.name,
+            "tokens": dataset.tokens,
             "classes": dataset.classes,
             "mean": tuple(map(float, dataset.mean)),
             "std": tuple(map(float, dataset.std)),

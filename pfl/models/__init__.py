@@ -31,10 +31,8 @@ def build(model: str, shape: Shape, classes: int) -> Network:
     builder = MODELS[model]
     try:
         module = builder(shape, classes)
-    except InvalidInput:
-        raise
     except Exception as error:
-        if not is_image(shape):
+        if not is_image(shape) and (not isinstance(error, InvalidInput) or error.parameter == "images"):
             raise unfit(model, shape, error) from None
         if not isinstance(error, TypeError):
             raise

@@ -22,7 +22,8 @@ from pfl.data.cache import Changes
 from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, of_seed
-from pfl.data.samples import from_samples, pixels_of
+from pfl.data.samples import array_of, from_samples, pixels_of
+from pfl.data.shape import described
 from pfl.engine.client import Client
 from pfl.engine.groups import tensors_of
 from pfl.engine.method import Method
@@ -46,7 +47,7 @@ class Predictor(nn.Module):
     Attributes:
         net: the client's networks; `net.extractor` and `net.head` are the main one.
         classes: the classes' names.
-        shape: of an image: channels, height, width.
+        shape: of a sample, of an image channels, height and width.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Predictor(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores (B, classes) of images (B, C, H, W), scaled as in training (`scaled`).
+        """Class scores (B, classes) of samples (B, ...), scaled as in training (`scaled`).
 
         Scores are logits, unless the method predicts in another way.
         """
@@ -77,11 +78,12 @@ class Predictor(nn.Module):
         return self._method.scores(client, x, self._method.logits(client, x))
 
     def scaled(self, images: Any) -> Tensor:
-        """The input (B, C, H, W) of the network for a sequence of images.
+        """The input (B, ...) of the network for a sequence of images or other samples.
 
         Args:
             images: what `pfl.from_samples` accepts as images: Pillow images, uint8 arrays or tensors (H, W),
-                (H, W, C) or (C, H, W), or such arrays of floats in [0, 1]; also one array (B, ...).
+                (H, W, C) or (C, H, W), or such arrays of floats in [0, 1]; also one array (B, ...). If the
+                model was trained on other samples: arrays of their shape.
 
         Raises:
             InvalidInput: an image has another form, or another shape than in training.
@@ -89,12 +91,16 @@ class Predictor(nn.Module):
         if not hasattr(images, "__len__") or not hasattr(images, "__getitem__") or not len(images):
             raise InvalidInput("images", type(images).__name__, "a sequence of images")
         changes = Changes()
-        pixels = [pixels_of(images[place], place, changes) for place in range(len(images))]
+        places = range(len(images))
+        if self._federation.is_images:
+            pixels = [pixels_of(images[place], place, changes) for place in places]
+        else:
+            pixels = [array_of(images[place], place) for place in places]
         for note in changes.notes():
             warnings.warn(note, DataWarning, stacklevel=2)
         for place, image in enumerate(pixels):
             if image.shape != self.shape:
-                given, own = ("x".join(map(str, shape)) for shape in (image.shape, self.shape))
+                given, own = described(image.shape), described(self.shape)
                 raise InvalidInput("images", f"image {place} of {given}", f"{own}, as in training")
         return self._scaled(np.stack(pixels))
 
@@ -119,8 +125,8 @@ class Predictor(nn.Module):
         """
         data = _dataset(dataset)
         if data.shape != self.shape:
-            given, own = ("x".join(map(str, shape)) for shape in (data.shape, self.shape))
-            raise InvalidInput("dataset", f"{data.name}, images of {given}", f"images of {own}")
+            given, own = described(data.shape), described(self.shape)
+            raise InvalidInput("dataset", f"{data.name}, samples of {given}", f"samples of {own}")
         if unknown := [name for name in data.classes if name not in self.classes]:
             accepted = f"classes among {', '.join(self.classes)}"
             raise InvalidInput("dataset", f"{data.name}, class {unknown[0]}", accepted)
@@ -137,7 +143,7 @@ class Predictor(nn.Module):
         return 100 * correct / len(index)
 
     def _scaled(self, pixels: np.ndarray) -> Tensor:
-        """Pixels (B, C, H, W), uint8, on the device of the network."""
+        """Samples (B, ...), as they are stored, on the device of the network."""
         scaled = self._federation.scaled(torch.from_numpy(np.ascontiguousarray(pixels)))
         return scaled.to(self.net.head.weight.device)
 
@@ -314,10 +320,10 @@ def load_models(
 
 def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -> Federation:
     """The federation that the models were trained in, without its images."""
-    channels, height, width = data["shape"]
+    dtype = data.get("dtype", "uint8")  # files of images may be older than other dtypes
     dataset = Dataset(
         name=data["name"],
-        images=np.zeros((0, channels, height, width), np.uint8),
+        images=np.zeros((0, *data["shape"]), dtype),
         labels=np.zeros(0, np.int64),
         classes=tuple(data["classes"]),
         n_train=0,
@@ -325,6 +331,7 @@ def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -
         mean=tuple(data["mean"]),
         std=tuple(data["std"]),
         source={},
+        tokens=data.get("tokens", 0),
     )
     none = np.zeros(0, np.int64)
     sizes = tuple(np.zeros(size, np.int64) for size in train)

@@ -360,7 +360,7 @@ def _mapped(dataset: Dataset, file: Path) -> Any:
     import numpy as np
 
     dataset.images.tofile(file)
-    return np.memmap(file, np.uint8, "c", shape=dataset.images.shape)
+    return np.memmap(file, dataset.images.dtype, "c", shape=dataset.images.shape)
 
 
 def _columns(scores: Sequence[Accuracy]) -> Values:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
+from pfl.data.shape import TokenShape
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
@@ -224,12 +225,15 @@ def _short(value: float) -> float:
 # ---- networks ------------------------------------------------------------------------------------------
 
 SHAPES: dict[str, Shape] = {
+    "cnn1d": (6, 24),
     "cnn_digits": (1, 8, 8),
     "lenet5": (1, 20, 20),
+    "mlp": (12,),
     "mobilenet_v2": (3, 32, 32),
     "spfl_cnn": (3, 20, 18),
+    "text_cnn": TokenShape((10,), 40),
 }
-"""Of the images, where they are not `COLOURS`, or the first of `SIDES` that the network takes."""
+"""Of the samples, where they are not `COLOURS`, or the first of `SIDES` that the network takes."""
 
 SIDES: tuple[Shape, ...] = ((3, 16, 16), (3, 32, 32), (1, 28, 28), (3, 64, 64), (3, 224, 224))
 LARGE = 1_000_000  # parameters

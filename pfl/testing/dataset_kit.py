@@ -17,7 +17,7 @@ import numpy as np
 from pfl.core.config import Config, Execution
 from pfl.core.errors import DataWarning
 from pfl.core.rng import generator
-from pfl.data.cache import content_checksum, ordered_checksum
+from pfl.data.cache import content_checksum, ordered_checksum, tokens_of
 from pfl.data.dataset import Dataset, check_names, class_notes, load
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition
@@ -144,12 +144,19 @@ def mapping(tested: TestedDataset) -> None:
 
 @KIT.decisive
 def images(tested: TestedDataset) -> None:
-    """The images are uint8 (N, C, H, W) with one or three channels."""
-    images = tested.data.images
-    if images.ndim != 4 or images.shape[1] not in (1, 3) or not images.size:
+    """Images are uint8 (N, C, H, W) with one or three channels; other samples are finite floats or tokens."""
+    images, tokens = tested.data.images, tokens_of(tested.data.images)
+    if images.ndim < 2 or not images.size:
+        raise Violated(f"the samples are {images.shape}; expected (N, ...)")
+    laid_out = images.ndim == 4 and images.shape[1] in (1, 3)
+    if images.dtype == np.uint8 and not tested.data.tokens and not laid_out:
         raise Violated(f"the images are {images.shape}; expected (N, C, H, W) with 1 or 3 channels")
-    if images.dtype != np.uint8:
-        raise Violated(f"the images are {images.dtype}; expected uint8")
+    if images.dtype.kind not in "fiu":
+        raise Violated(f"the samples are {images.dtype}; expected uint8, floats or integers")
+    if images.dtype.kind == "f" and not np.isfinite(images).all():
+        raise Violated("the samples are not all finite")
+    if tested.data.tokens != tokens:
+        raise Violated(f"tokens is {tested.data.tokens}; expected {tokens}")
 
 
 @KIT.decisive
@@ -180,11 +187,16 @@ def training_set(tested: TestedDataset) -> None:
 
 @KIT.rule
 def columns(tested: TestedDataset) -> None:
-    """Writers and domains are int64 (N,), and each domain is the index of a name."""
+    """Writers and domains are int64 (N,), each domain is the index of a name; others are numbers or text."""
     data, count = tested.data, len(tested.data.labels)
     for name, values in (("writer", data.writer), ("domain", data.domain)):
         if values is not None and (values.shape != (count,) or values.dtype != np.int64):
             raise Violated(f"{name} is {values.dtype} {values.shape}; expected int64 ({count},)")
+    for name, values in data.columns.items():
+        if values.shape != (count,) or values.dtype.kind not in "iuU":
+            raise Violated(
+                f"{name} is {values.dtype} {values.shape}; expected integers or strings ({count},)"
+            )
     if data.domain is not None and not 0 <= data.domain.min() <= data.domain.max() < len(data.domains):
         ends = f"{data.domain.min()} to {data.domain.max()}"
         raise Violated(f"the domains are {ends}, of {len(data.domains)} names")
@@ -203,7 +215,7 @@ def checksum(tested: TestedDataset) -> None:
 
 @KIT.rule
 def statistics(tested: TestedDataset) -> None:
-    """``mean`` and ``std`` are those of the training images, per channel, scaled to [0, 1]."""
+    """``mean`` and ``std`` are those of the training samples, per channel; of images, scaled to [0, 1]."""
     expected = training_statistics(tested.data.images, tested.data.n_train)
     for name, values in expected.items():
         actual = getattr(tested.data, name)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pfl.core.errors import InvalidInput
+from pfl.data.shape import TokenShape
 from pfl.models import MODELS, Shape, build
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
@@ -17,8 +18,13 @@ from pfl.run.api import known_model
 from pfl.testing.emulated import DEVICE, emulated
 from pfl.testing.kit import Kit, Violated
 
-SHAPES: tuple[Shape, ...] = ((1, 8, 8), (3, 16, 16), (3, 32, 32), (1, 28, 28), (3, 64, 64), (3, 224, 224))
-"""Of the images: the first that the network takes."""
+SHAPES: tuple[Shape, ...] = (
+    *((1, 8, 8), (3, 16, 16), (3, 32, 32), (1, 28, 28), (3, 64, 64), (3, 224, 224)),
+    (6, 32),
+    (12,),
+    TokenShape((12,), 40),
+)
+"""Of the samples: the first that the network takes."""
 
 CLASSES = 10
 BATCH = 4
@@ -47,9 +53,12 @@ class TestedNetwork:
         return network
 
     def images(self, count: int = BATCH, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Images in float64 and labels."""
+        """Samples, in float64 or tokens, and labels."""
         stream = torch.Generator().manual_seed(seed)
-        x = torch.randn(count, *self.shape, dtype=torch.float64, generator=stream)
+        if isinstance(self.shape, TokenShape):
+            x = torch.randint(self.shape.tokens, (count, *self.shape), generator=stream)
+        else:
+            x = torch.randn(count, *self.shape, dtype=torch.float64, generator=stream)
         return x, torch.randint(CLASSES, (count,), generator=stream)
 
 
@@ -66,8 +75,8 @@ def check_network(
     Args:
         network: as in `pfl.simulate`: a function of the images' shape and the number of classes, a module
             with ten classes, or a name of `pfl models`.
-        shape: channels, height and width of the images; by default the first of `SHAPES` that the network
-            takes.
+        shape: of a sample, of an image channels, height and width; by default the first of `SHAPES` that the
+            network takes.
         rules: names of rules; by default all, which takes seconds.
 
     Raises:
@@ -81,15 +90,19 @@ def check_network(
 
 
 def _accepted(name: str) -> Shape:
-    """The first of `SHAPES` that the network takes; the last one if it takes none."""
+    """The first of `SHAPES` that the network takes; the first one if it takes none."""
     for shape in SHAPES:
         try:
             with torch.no_grad():
-                build(name, shape, CLASSES).eval()(torch.zeros(2, *shape))
+                build(name, shape, CLASSES).eval()(_zeros(shape))
         except Exception:  # whatever a builder raises for images of another shape
             continue
         return shape
-    return SHAPES[-1]
+    return SHAPES[0]
+
+
+def _zeros(shape: Shape) -> Tensor:
+    return torch.zeros(2, *shape, dtype=torch.int64 if isinstance(shape, TokenShape) else torch.float32)
 
 
 # ---- structure -----------------------------------------------------------------------------------------
@@ -121,15 +134,17 @@ def stages(tested: TestedNetwork) -> None:
 
 @KIT.rule
 def image_size(tested: TestedNetwork) -> None:
-    """Images that are too small are an `InvalidInput`."""
-    shape = (tested.shape[0], 1, 1)
+    """Samples that are too small are an `InvalidInput`."""
+    shape: Shape = (tested.shape[0], *[1] * (len(tested.shape) - 1))
+    if isinstance(tested.shape, TokenShape):
+        shape = TokenShape((1,), tested.shape.tokens)
     if not tested.initialised:
         return
     try:
         network = build(tested.name, shape, CLASSES)
     except InvalidInput:
         return
-    network.eval()(torch.zeros(2, *shape))
+    network.eval()(_zeros(shape))
 
 
 # ---- numbers -------------------------------------------------------------------------------------------

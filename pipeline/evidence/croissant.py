@@ -143,7 +143,7 @@ def _metadata(table: str, division: _Division, datasets: Mapping[str, Any], list
         "name": f"{table}-{name}",
         "description": (
             f"Partition {partition.spec} of the data set {cell.dataset} over {partition.clients} clients: "
-            f"{dataset['images']} images in {dataset['classes']} classes, {dataset['identity']}. SHA-256 of "
+            f"{dataset['images']} samples in {dataset['classes']} classes, {dataset['identity']}. SHA-256 of "
             f"the images and labels in any order: {dataset['content']}, in pooled order: "
             f"{dataset['checksum']}, and of the partition: {partition.checksum}."
         ),

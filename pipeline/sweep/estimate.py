@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
 from pfl.core.text import amount, duration
+from pfl.data.shape import TokenShape
 from pfl.run.trials import Trial
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import search_seeds
@@ -162,6 +163,8 @@ def dry_runs(
     for cell in scheduler.cells:
         config, images, partition = cell.cell.config, datasets[cell.cell.dataset], cell.partition
         shape, classes = tuple(images["shape"]), images["classes"]
+        if tokens := images.get("tokens"):
+            shape = TokenShape(shape, tokens)
         kind = _kind(config, (*shape, classes))
         with suppress(Exception, SystemExit):  # for example in a third-party method
             if kind not in measured and not cell.finished:

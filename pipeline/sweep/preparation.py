@@ -82,7 +82,7 @@ def download(name: str, part: Table | None = None) -> None:
     manifest = described(name, part or load_part(name))
     write_json(manifest_file(name), manifest)
     for dataset, entry in manifest["datasets"].items():
-        print(f"{dataset}: {entry['images']} images in {entry['classes']} classes, {entry['identity']}")
+        print(f"{dataset}: {entry['images']} samples in {entry['classes']} classes, {entry['identity']}")
 
 
 def described(name: str, part: Table) -> dict[str, Any]:
@@ -168,5 +168,6 @@ def _described(dataset: Dataset) -> dict[str, Any]:
         "train": dataset.n_train,
         "classes": len(dataset.classes),
         "shape": dataset.shape,
+        **({"tokens": dataset.tokens} if dataset.tokens else {}),
         "source": dataset.source,
     }

@@ -380,8 +380,9 @@ def test_official_files_are_read_in_their_order_training_images_first(name, offi
     assert loaded.source["kind"] == "official"
 
 
-WITHOUT_FILES = ("digits",)
-WITHOUT_IMAGE_FOLDER = ("femnist",)
+IN_PACKAGES = ("artworks", "schools", "smartwatch")
+WITHOUT_FILES = ("digits", *IN_PACKAGES)
+WITHOUT_IMAGE_FOLDER = ("femnist", *IN_PACKAGES)
 """Writers are not in an image folder; NIST's archives are folders of images themselves."""
 PICKLED = ("cifar10", "cifar100")
 """Unpacked, their files are pickles without a published checksum, which are never read."""

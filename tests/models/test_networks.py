@@ -9,12 +9,14 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from pfl.core.errors import InvalidInput
-from pfl.models import MODELS, fitting
-from pfl.models._layers import BatchNorm2d, SingleClientMode
+from pfl.data.shape import TokenShape
+from pfl.models import MODELS, Shape, fitting
+from pfl.models._layers import BatchNorm, SingleClientMode
 from pfl.testing import check_network
 from pfl.testing.network_kit import KIT
 
 CIFAR, DIGITS, EMNIST, LARGE = (3, 32, 32), (1, 8, 8), (1, 28, 28), (3, 64, 64)
+FEATURES, SERIES, TOKENS = (28,), (6, 32), TokenShape((10,), 40)
 
 COUNTS = {
     # network, images, classes: extractor, head, batch norm's weights (and statistics), width of the features
@@ -49,16 +51,20 @@ COUNTS = {
     ("resnet18_cifar", CIFAR, 10): (11_168_832, 5_130, 9_600, 512),
     ("mobilenet_v2", LARGE, 200): (2_223_872, 256_200, 34_112, 1_280),
     ("mobilenet_v2", LARGE, 20): (2_223_872, 25_620, 34_112, 1_280),
+    ("mlp", FEATURES, 2): (6_016, 130, 0, 64),
+    ("cnn1d", SERIES, 7): (11_488, 455, 192, 64),
+    ("text_cnn", TOKENS, 4): (11_584, 260, 0, 64),
 }
 
 
-def small_images(name: str) -> tuple[int, int, int]:
-    """The shape of images that the network takes and that keep its tests fast."""
+def small_samples(name: str) -> Shape:
+    """The shape of samples that the network takes and that keep its tests fast."""
     # MobileNetV2's gradients are ill-conditioned where batch norm sees few pixels: a change of the images by
     # 1e-15 moves them by 1e-7 at 16x16 and by 1e-12 at 64x64.
     if name.endswith("_cifar"):
         return (3, 8, 8)
-    return {"cnn_digits": DIGITS, "mobilenet_v2": LARGE}.get(name, (3, 16, 16))
+    own = {"cnn1d": SERIES, "cnn_digits": DIGITS, "mlp": FEATURES, "mobilenet_v2": LARGE, "text_cnn": TOKENS}
+    return own.get(name, (3, 16, 16))
 
 
 def parameters(module: nn.Module) -> int:
@@ -70,7 +76,7 @@ def test_parameter_counts_are_those_of_the_papers(network, counts):
     name, shape, classes = network
     extractor, head, affine, width = counts
     net = MODELS[name](shape, classes)
-    norms = [module for module in net.modules() if isinstance(module, BatchNorm2d)]
+    norms = [module for module in net.modules() if isinstance(module, BatchNorm)]
 
     assert parameters(net.extractor) == extractor
     assert parameters(net.head) == head
@@ -97,7 +103,7 @@ RULES_OF_ALL = ("stages", "stacked", "single_client")
     ],
 )
 def test_a_network_meets_a_rule_of_the_kit(name, rule):
-    check_network(name, small_images(name), [rule])
+    check_network(name, small_samples(name), [rule])
 
 
 @pytest.mark.parametrize("name", ["resnet8", "mobilenet_v2", "cnn4"])

@@ -1,0 +1,268 @@
+"""Samples that are no images: features, series and tokens, and natural clients."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import pfl
+from pfl.core.errors import InvalidInput
+from pfl.data.arrays import from_arrays
+from pfl.data.dataset import load
+from pfl.data.federation import Federation
+from pfl.data.partition import make_partition
+from pfl.data.shape import TokenShape
+from pfl.testing import check_dataset
+
+RNG = np.random.default_rng(0)
+LABELS = np.arange(24) % 3
+SUBJECT = np.repeat([30, 4, 5], 8)
+KINDS = {
+    "features": RNG.normal(5, 3, (24, 7)),
+    "series": RNG.normal(-2, 9, (24, 6, 20)).astype(np.float32),
+    "half precision": RNG.normal(0, 1, (24, 4)).astype(np.float16),
+    "tokens": RNG.integers(0, 50, (24, 9)),
+    "bytes": RNG.integers(0, 256, (24, 9), np.uint8),
+}
+
+
+def federation(data, **options):
+    partition = make_partition("by:subject", data, None)
+    return Federation(data, partition, torch.device("cpu"), torch.float32, **options)
+
+
+@pytest.fixture(params=KINDS)
+def samples(request):
+    return KINDS[request.param]
+
+
+def test_an_npz_keeps_samples_of_any_shape_and_dtype(samples, tmp_path):
+    np.savez(tmp_path / "own.npz", samples=samples, labels=LABELS, subject=SUBJECT, n_train=20)
+    data = load(str(tmp_path / "own.npz"), progress=False)
+    np.testing.assert_array_equal(data.images, samples)
+    assert isinstance(data.images, np.memmap)
+    assert (data.images.dtype, data.shape, data.n_train) == (samples.dtype, samples.shape[1:], 20)
+    assert data.columns["subject"].tolist() == SUBJECT.tolist()
+    check_dataset(data)
+
+
+def test_arrays_in_memory_and_their_file_are_the_same_data(samples, tmp_path):
+    names = np.array(["x", "y", "z"])[LABELS]
+    data = from_arrays(samples, names, columns={"subject": SUBJECT, "file": names}, name="own")
+    data.save(tmp_path / "own.npz")
+    again = load(str(tmp_path / "own.npz"), progress=False)
+    assert (again.checksum, again.content, again.classes) == (data.checksum, data.content, ("x", "y", "z"))
+    assert (again.mean, again.std, again.tokens) == (data.mean, data.std, data.tokens)
+    assert again.columns["file"].tolist() == names.tolist()
+
+
+def test_images_are_saved_with_their_writers(tmp_path):
+    images = RNG.integers(0, 256, (24, 3, 5, 4), np.uint8)
+    np.savez(tmp_path / "first.npz", images=images, labels=LABELS, writer=SUBJECT)
+    data = load(str(tmp_path / "first.npz"), progress=False)
+    data.save(tmp_path / "second.npz")
+    again = load(str(tmp_path / "second.npz"), progress=False)
+    assert again.checksum == data.checksum
+    assert again.writer.tolist() == SUBJECT.tolist()
+
+
+def test_the_dtype_is_a_part_of_both_checksums():
+    as_float = from_arrays(np.ones((4, 2), np.float32), [0, 1, 0, 1])
+    as_tokens = from_arrays(np.ones((4, 2), np.float32).view(np.int32), [0, 1, 0, 1])
+    assert as_float.checksum != as_tokens.checksum
+    assert as_float.content != as_tokens.content
+
+
+def test_features_and_channels_are_standardised_by_the_training_samples():
+    for name in ("features", "series"):
+        data = from_arrays(KINDS[name], LABELS, columns={"subject": SUBJECT}, n_train=16)
+        x, y = federation(data).batch(torch.arange(16))
+        axes = (0, *range(2, x.dim()))
+        assert x.dtype == torch.float32
+        torch.testing.assert_close(x.mean(axes), torch.zeros(x.shape[1]), atol=1e-6, rtol=0)
+        torch.testing.assert_close(x.std(axes, correction=0), torch.ones(x.shape[1]))
+        assert y.tolist() == LABELS[:16].tolist()
+
+
+def test_a_constant_feature_is_zero():
+    data = from_arrays(np.full((24, 2), 7.5), LABELS, columns={"subject": SUBJECT})
+    assert federation(data).batch(torch.arange(24))[0].abs().max() == 0
+
+
+def test_a_batch_leaves_floats_of_the_networks_dtype_as_they_are_stored():
+    data = from_arrays(KINDS["series"], LABELS, columns={"subject": SUBJECT})
+    before = data.images.copy()
+    clients = federation(data)
+    clients.scaled(clients.images)
+    np.testing.assert_array_equal(data.images, before)
+
+
+def test_tokens_are_not_scaled_and_their_shape_has_the_vocabulary():
+    data = from_arrays(KINDS["bytes"], LABELS, columns={"subject": SUBJECT})
+    x, _ = federation(data).batch(torch.tensor([3, 1]))
+    assert x.dtype == torch.int64
+    assert x.tolist() == KINDS["bytes"][[3, 1]].tolist()
+    assert pickle.loads(pickle.dumps(data.shape)).tokens == data.tokens == int(KINDS["bytes"].max()) + 1
+    assert isinstance(data.shape, TokenShape)
+
+
+def test_samples_mapped_from_a_file_give_the_same_batches(samples, tmp_path):
+    data = from_arrays(samples, LABELS, columns={"subject": SUBJECT}, name="own")
+    data.save(tmp_path / "own.npz")
+    mapped = load(str(tmp_path / "own.npz"), progress=False)
+    index = torch.tensor([5, 0, 23])
+    assert torch.equal(federation(mapped).batch(index)[0], federation(data).batch(index)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"samples": np.zeros(24)}, r"samples \(N, ...\) of .*, not samples float64 \(24,\)"),
+        ({"samples": np.zeros((24, 2), bool)}, "not samples bool"),
+        ({"samples": np.zeros((24, 2), complex)}, "not samples complex128"),
+        ({"samples": np.full((24, 2), np.nan)}, r"finite floats .*, not nan \(sample 0\)"),
+        ({"samples": np.full((24, 2), -1)}, r"non-negative integers.*, not -1 \(sample 0\)"),
+        ({"samples": np.zeros((24, 0))}, "at least one value"),
+        ({"samples": np.zeros((20, 2))}, "one per sample"),
+        ({"images": np.zeros((24, 4, 4), np.uint8)}, "an array images or samples, labels"),
+        ({"subject": SUBJECT / 2}, "a column subject of integers or strings"),
+        ({"subject": SUBJECT[:3]}, r"a column subject .* one per sample \(24\)"),
+    ],
+)
+def test_arrays_of_another_form_are_one_clear_line(change, complaint, tmp_path):
+    arrays = {"samples": KINDS["features"], "labels": LABELS, "subject": SUBJECT} | change
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(InvalidInput, match=f"^dataset: .*own.npz is not accepted; expected .*{complaint}"):
+        load(str(tmp_path / "own.npz"), progress=False)
+
+
+# ---- clients by a column -------------------------------------------------------------------------------
+
+
+def test_every_value_of_a_column_is_a_client():
+    data = from_arrays(KINDS["features"], LABELS, columns={"subject": SUBJECT})
+    partition = make_partition("by:subject,test=0.5", data, None)
+    own = [set(SUBJECT[index].tolist()) for index in partition.train]
+    assert own == [{4}, {5}, {30}]
+    assert partition.notes == ("clients: 4; 5; 30",)
+    assert partition.spec == "by:subject,min=2,test=0.5,seed=0"
+
+
+def test_a_column_of_names_whose_small_clients_are_left_out_and_of_which_some_are_drawn():
+    names = np.array(["b"] * 10 + ["a, the first"] * 13 + ["c"])
+    data = from_arrays(KINDS["features"], LABELS, columns={"the school, in full": names})
+    partition = make_partition("by:the school, in full,min=5", data, None)
+    assert partition.notes == ("clients: a, the first; b",)
+    assert make_partition("by:the school, in full", data, 1).clients == 1
+    with pytest.raises(InvalidInput, match=r"^clients: 3 is not accepted; expected at most 2, the values"):
+        make_partition("by:the school, in full", data, 3)
+    with pytest.raises(InvalidInput, match=r"^min: 20 is not accepted; expected at most 13"):
+        make_partition("by:the school, in full,min=20", data, None)
+
+
+def test_writers_and_domains_are_columns(tmp_path):
+    images = np.zeros((24, 8, 8), np.uint8)
+    np.savez(tmp_path / "own.npz", images=images, labels=LABELS, writer=SUBJECT, domain=LABELS)
+    data = load(str(tmp_path / "own.npz"), progress=False)
+    by_writer, writer = (make_partition(spec, data, None) for spec in ("by:writer", "writer"))
+    assert by_writer.checksum == writer.checksum
+    assert make_partition("by:domain", data, None).clients == 3
+
+
+@pytest.mark.parametrize(("columns", "known"), [({"subject": SUBJECT}, "one of 'subject'"), ({}, "columns")])
+def test_an_unknown_column_is_one_clear_line(columns, known):
+    data = from_arrays(KINDS["features"], LABELS, columns=columns)
+    for spec in ("by", "by:school"):
+        with pytest.raises(InvalidInput, match=rf"^partition: by:\w* of samples .*{known}"):
+            make_partition(spec, data, None)
+
+
+# ---- torch, Hugging Face, tables -----------------------------------------------------------------------
+
+
+def test_a_torch_data_set_of_feature_vectors_is_taken_as_it_is():
+    x, y = torch.randn(12, 5), torch.arange(12) % 2
+    data = pfl.from_samples(torch.utils.data.TensorDataset(x, y))
+    np.testing.assert_array_equal(data.images, x.numpy())
+    assert data.classes == ("0", "1")
+
+
+def test_items_with_further_keys_have_columns():
+    items = [
+        {"sample": np.full((2, 4), i / 12), "label": i % 2, "subject": f"s{i // 4}", "age": i, "note": [1]}
+        for i in range(12)
+    ]
+    data = pfl.from_samples(items)
+    assert (data.shape, data.images.dtype) == ((2, 4), np.float64)
+    assert data.columns["subject"].tolist() == ["s0"] * 4 + ["s1"] * 4 + ["s2"] * 4
+    assert list(data.columns) == ["subject", "age"]
+    pictures = [{"image": np.zeros((8, 8), np.uint8), "label": i % 2, "writer": i // 6} for i in range(12)]
+    assert make_partition("by:writer", pfl.from_samples(pictures), None).clients == 2
+
+
+def test_images_beside_other_samples_are_one_clear_line():
+    image, vector = np.zeros((8, 8), np.uint8), np.zeros(3)
+    with pytest.raises(InvalidInput, match=r"^dataset: sample 1 .*images only, or no image"):
+        pfl.from_samples([(image, 0), (vector, 1)])
+    with pytest.raises(InvalidInput, match=r"^size: .*sample 0 is no image"):
+        pfl.from_samples([(vector, 0), (vector, 1)], size=(4, 4))
+
+
+@pytest.fixture
+def frame():
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(
+        {
+            "school": ["north"] * 4 + ["south"] * 4,
+            "hours": [1.5, 3, 2, 8, 1, 9, 7, 2],
+            "club": ["chess", "art", "art", "chess"] * 2,
+            "repeats": [True, False] * 4,
+            "passed": ["no", "yes"] * 4,
+            "id": range(8),
+        }
+    )
+
+
+def test_a_table_gives_features_one_hot_texts_and_columns(frame, tmp_path):
+    options = {"label": "passed", "columns": ["school"], "drop": ["id"]}
+    data = pfl.from_table(frame, **options)
+    assert data.images[:2].tolist() == [[1.5, 0, 1, 1], [3, 1, 0, 0]]
+    assert (data.images.dtype, data.classes) == (np.float32, ("no", "yes"))
+    assert make_partition("by:school", data, None).clients == 2
+    frame.to_csv(tmp_path / "students.csv", index=False)
+    from_file = pfl.from_table(tmp_path / "students.csv", **options)
+    assert (from_file.name, from_file.checksum) == ("students", data.checksum)
+
+
+def test_a_parquet_file_is_read(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame.to_parquet(tmp_path / "students.parquet")
+    data = pfl.from_table(tmp_path / "students.parquet", label="passed", columns=["school"])
+    assert data.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"label": "pass"}, "label: pass is .*did you mean 'passed'"),
+        ({"label": "passed", "columns": "school"}, "columns: school .*list"),
+        ({"label": "passed", "drop": ["age"]}, "drop: age is .*one of club, hours"),
+        ({"label": "passed", "drop": ["school", "hours", "club", "repeats", "id"]}, "table: .*features"),
+    ],
+)
+def test_a_wrong_column_of_a_table_is_one_clear_line(frame, options, complaint):
+    with pytest.raises(InvalidInput, match=complaint):
+        pfl.from_table(frame, **options)
+
+
+def test_a_missing_value_and_a_missing_table_are_one_clear_line(frame, tmp_path):
+    frame.loc[3, "hours"] = None
+    with pytest.raises(InvalidInput, match=r"^table: hours of row 3 .*fill or drop missing values"):
+        pfl.from_table(frame, label="passed")
+    with pytest.raises(InvalidInput, match=r"^table: .*absent.csv .*No such file"):
+        pfl.from_table(tmp_path / "absent.csv", label="passed")
+    with pytest.raises(InvalidInput, match=r"^table: students.xlsx .*ends in .csv or .parquet"):
+        pfl.from_table("students.xlsx", label="passed")
