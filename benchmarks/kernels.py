@@ -3,8 +3,8 @@
 ``python -m benchmarks.kernels``. It led to the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
 of its C++ file (``by_rows``), which networks of `pfl.models._resnet` take the kernels, and which convolutions
 of `pfl.models._conv` are products of matrices in bfloat16 (``FEW``). Steps of the textbook network (default
-layout), of torch's operations without the kernels, of the kernels, and in bfloat16 with and without those
-products take turns. Figures are medians of CPU time.
+layout), of torch's operations without the kernels and of the kernels take turns; the latter two also in
+bfloat16, and without those products. Figures are medians of CPU time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(
     torch.set_num_threads(1)
     models: dict[str, dict[int, dict[str, float]]] = {}
     for name in model or ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8", "resnet8_cifar", "resnet10"):
-        for size in batch_size or (2, 4, 8, 10, 16, 20, 32, 50, 64):
+        for size in batch_size or (2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128):
             models.setdefault(name, {})[size] = times = measure(name, size, seconds)
             textbook = times["textbook"]
             parts = (f"{kind} {1e3 * t:.2f} ms ({textbook / t:.2f}x)" for kind, t in times.items())
@@ -66,6 +66,7 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
     if computes_in("bf16", torch.device("cpu")):
         network.bf16 = True
         steps["bf16"] = _step(network, x, y, single_client=True)
+        steps["bf16, torch alone"] = _with(conv_block, "INSTRUCTIONS", (), steps["bf16"])
         if name.startswith("resnet"):
             steps["bf16, convolutions alone"] = _with(_conv, "FEW", 0, steps["bf16"])
     times: dict[str, list[float]] = {kind: [] for kind in steps}

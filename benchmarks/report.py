@@ -72,6 +72,24 @@ def breakdown(figures: Figures) -> Figure:
     return _stacked(shares, "per cent of a step")
 
 
+def kernels(figures: Figures) -> Figure:
+    """A step's speed as a multiple of the textbook network's, by batch size, in each precision."""
+    models = figures["models"]
+    figure, axes = _panels(len(models), 2.6)
+    for panel, (name, sizes) in zip(axes, models.items(), strict=True):
+        for kind, colour in (("kernels", OURS), ("bf16", THIRD)):
+            times = {int(size): by_kind for size, by_kind in sizes.items() if kind in by_kind}
+            ratios = [by_kind["textbook"] / by_kind[kind] for by_kind in times.values()]
+            panel.plot(list(times), ratios, "o-", color=colour, label={"kernels": "fp32"}.get(kind, kind))
+        panel.axhline(1, color=NAIVE)
+        panel.set_title(name)
+        panel.set_xlabel("images")
+        panel.set_ylim(bottom=0)
+    axes[0].set_ylabel("times the textbook step")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
 def sweep(figures: Figures) -> Figure:
     """Shares of the core-seconds of a sweep."""
     parts = figures["core_seconds"]
@@ -225,6 +243,7 @@ def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
 PLOTS: dict[str, Callable[[Figures], Figure]] = {
     "throughput": throughput,
     "breakdown": breakdown,
+    "kernels": kernels,
     "sweep": sweep,
     "startup": startup,
     "memory": memory,

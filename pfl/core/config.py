@@ -138,8 +138,8 @@ class Config:
     """Precision of the networks in training, adaptation and evaluation, on hardware that supports it. `fp32`:
     that of `dtype`. `tf32`: a GPU rounds factors of products to TensorFloat-32. `bf16`: the extractor under
     bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser keep their dtype. On a
-    CPU, `bf16` makes networks of many channels faster (spfl_cnn, cnn4, ResNets) and the LeNets slower,
-    because their fused kernels compute in float32.
+    CPU, `bf16` gains most in networks of many channels (spfl_cnn, cnn4, ResNets) and in batches of at least
+    24 images; without a C++ compiler, it makes the LeNets slower.
     """
     observe: Observed = "accuracy"
     """`similarities`: also measure the similarity of the clients after the last round."""

@@ -75,7 +75,10 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    """The numbers of a contiguous tensor, as a kernel takes them; a null pointer for None."""
+    """The numbers of a contiguous tensor, as a kernel takes them; a null pointer for None.
+
+    It does not keep the tensor: the caller holds a reference until the kernel has returned.
+    """
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 

@@ -2,6 +2,9 @@
 
 On one thread, torch spends a third of a network's step in pooling and batch norm, and its convolutions reach
 a half to three quarters of the core's peak; `conv_block.cpp` does better at both (``benchmarks.kernels``).
+
+Under bfloat16 autocast, on a CPU with the instructions, images and their gradients are in bfloat16; sums,
+weights, statistics and their gradients are in float32.
 """
 
 from __future__ import annotations
@@ -25,11 +28,10 @@ FEWEST = {"narrow": 4, "wide": 12}
 """Smallest batches for which our kernels are faster, in networks of at most 16 channels and of more. Smaller
 ones leave lanes idle, and weights must be repacked in every step. Measured by the same benchmark."""
 
-_CONSTANTS: dict[torch.dtype, dict[str, str | int]] = {
-    torch.float32: {"REAL": "float"},
-    torch.float64: {"REAL": "double"},
-    torch.bfloat16: {"REAL": "float", "BF16": 1},
-}
+FEWEST_BF16 = {"narrow": 4, "wide": 24}
+"""The same under bfloat16 autocast."""
+
+_REAL = {torch.float32: "float", torch.float64: "double"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Bundles:
     """Images in the layout of the kernels: the same pixel of a few images side by side.
 
     Attributes:
-        data: (bundles, channels, pixels of a plane, images of a bundle).
+        data: (bundles, channels, pixels of a plane, images of a bundle); in bfloat16 under its autocast.
         shape: (B, C, H, W) of the images.
     """
 
@@ -64,12 +66,16 @@ def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wi
 
     Its modules must have no forward hooks, as these would see neither inputs nor outputs.
     """
+    bf16 = _stored(x) == torch.bfloat16
     return (
-        len(x) >= FEWEST[width]
+        len(x) >= (FEWEST_BF16 if bf16 else FEWEST)[width]
         and x.device.type == "cpu"
+        and x.dtype in _REAL
         and torch.get_num_threads() == 1
         and torch.backends.cpu.get_cpu_capability() in INSTRUCTIONS
         and not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+        # Tiles (AMX) multiply faster than vectors, which matters where there are many channels.
+        and not (bf16 and width == "wide" and torch.cpu._is_amx_tile_supported())
         and _library(_stored(x)) is not None
     )
 
@@ -130,16 +136,17 @@ _block = lru_cache(maxsize=1024)(_Block)
 
 
 def _stored(x: Tensor) -> torch.dtype:
-    """The dtype of the bundles of images ``x``: that of autocast, where it is enabled."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    """The dtype that the bundles of images ``x`` have."""
+    autocast = torch.is_autocast_enabled("cpu") and x.dtype == torch.float32
+    return torch.get_autocast_dtype("cpu") if autocast else x.dtype
 
 
 @cache
-def _library(dtype: torch.dtype) -> Any:
-    """The kernels for bundles of ``dtype``; None where there are none."""
-    if dtype not in _CONSTANTS or (dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported()):
-        return None
-    return compiled("conv_block", **_CONSTANTS[dtype])
+def _library(stored: torch.dtype) -> Any:
+    """The kernels for bundles of this dtype; None where there are none."""
+    if stored == torch.bfloat16 and torch.cpu._is_avx512_bf16_supported():
+        return compiled("conv_block", REAL="float", BF16=1)
+    return compiled("conv_block", REAL=_REAL[stored]) if stored in _REAL else None
 
 
 class _ConvBlock(torch.autograd.Function):
@@ -186,6 +193,7 @@ class _ConvBlock(torch.autograd.Function):
         x, weight, gamma, convolved, moments, out = ctx.saved_tensors
         of_x, _, of_bias, _, _, of_residual, *_ = ctx.needs_input_grad
         kernel, block = _library(x.dtype), ctx.block
+        gradient = gradient.contiguous()
         # The gradient of the network's images is the most expensive one, and not needed.
         dx = torch.empty_like(x) if of_x else None
         dw = torch.empty_like(weight)
@@ -196,7 +204,7 @@ class _ConvBlock(torch.autograd.Function):
         dresidual = torch.empty_like(convolved) if of_residual else None
         kernel.backward(
             block.c_shape,
-            *map(pointer, (gradient.contiguous(), x, weight, gamma, convolved, moments, out)),
+            *map(pointer, (gradient, x, weight, gamma, convolved, moments, out)),
             ctypes.c_int(ctx.training),
             *map(pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
             ctypes.c_int(block.shape[0]),
@@ -228,8 +236,8 @@ def _bundles(kernel: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _packed(kernel: Any, images: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
-    bundles = _bundles(kernel, images, shape)
-    kernel.pack(pointer(images.contiguous()), pointer(bundles), *shape)
+    images, bundles = images.contiguous(), _bundles(kernel, images, shape)
+    kernel.pack(pointer(images), pointer(bundles), *shape)
     return bundles
 
 

@@ -38,8 +38,8 @@ def im2col(images: Tensor, kernel: int, stride: int) -> Tensor:
 
 def col2im(rows: Tensor, shape: tuple[int, int, int, int], kernel: int, stride: int) -> Tensor:
     """The gradient of images of ``shape`` (B, C, H, W) from that of the rows that `im2col` makes of them."""
-    images = torch.empty(shape, dtype=rows.dtype, memory_format=torch.channels_last)
-    _library().col2im(_shape(shape, kernel, stride), pointer(rows.contiguous()), pointer(images))
+    rows, images = rows.contiguous(), torch.empty(shape, dtype=rows.dtype, memory_format=torch.channels_last)
+    _library().col2im(_shape(shape, kernel, stride), pointer(rows), pointer(images))
     return images
 
 

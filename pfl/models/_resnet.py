@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pfl.kernels import sides_after
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._conv import ResNetConv2d
+from pfl.models._conv import FEW, ResNetConv2d
 from pfl.models._layers import BatchNorm2d, Linear, PooledReLU, SingleClientMode, channels_last
 from pfl.models._network import Network
 
@@ -60,11 +62,13 @@ class ResidualLayers(nn.Sequential, SingleClientMode):
                 x = part(x)
             return x
         y = conv_block(x, conv, norm, pooling=Pooling(3, 2, 1))
-        for layer in layers:
-            for block in layer:
-                y = block.fused(y)
-        features: Tensor = flatten(average(y.images()))
-        return features
+        blocks = [block for layer in layers for block in layer]
+        while blocks and blocks[0].fuses(y):
+            y = blocks.pop(0).fused(y)
+        x = channels_last(y.images()) if blocks else y.images()
+        for part in (*blocks, average, flatten):
+            x = part(x)
+        return x
 
 
 class _BasicBlock(nn.Module):
@@ -83,6 +87,11 @@ class _BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         return F.relu(y + self.downsample(x))
+
+    def fuses(self, x: Bundles) -> bool:
+        """Whether `fused` is faster than `forward`; in bfloat16, small planes are multiplied as matrices."""
+        height, width = sides_after(x.shape[2:], 3, self.conv1.stride[0], 1)
+        return x.data.dtype != torch.bfloat16 or height * width >= FEW
 
     def fused(self, x: Bundles) -> Bundles:
         """The same computation by `conv_block`."""

@@ -240,7 +240,7 @@ LARGE = 1_000_000  # parameters
 RATES = {"mobilenet_v2": 1e-4}
 """Learning rates at which rounding does not grow, where 0.01 is too much."""
 
-WITH_BFLOAT16 = ("spfl_cnn", "cnn4", "resnet8_cifar", "resnet8")
+WITH_BFLOAT16 = ("lenet5_bn", "spfl_cnn", "cnn4", "resnet8_cifar", "resnet8")
 
 
 def of_network(model: str) -> Iterator[Case]:

@@ -21,6 +21,16 @@ has_kernels = (
     and kernels.compiled("conv_block", REAL="float") is not None
 )
 needs_kernels = pytest.mark.skipif(not has_kernels, reason="there is no C++ compiler, or another CPU")
+needs_bf16 = pytest.mark.skipif(
+    not has_kernels or module._library(torch.bfloat16) is None, reason="no C++ compiler or bf16 instructions"
+)
+with_and_without_bf16 = pytest.mark.parametrize(
+    "bf16", [False, pytest.param(True, marks=needs_bf16)], ids=["fp32", "bf16"]
+)
+
+
+def autocast(enabled: bool = True) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled)
 
 
 @dataclass(frozen=True)
@@ -152,6 +162,50 @@ def test_in_float32_they_are_those_of_float64_to_rounding(block):
         assert (mine.double() - expected).norm() < 1e-5 * expected.norm() + 1e-3
 
 
+@needs_bf16
+@pytest.mark.usefixtures("memory_full_of_nan")
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_in_bfloat16_they_are_as_near_to_those_of_float64_as_torchs(block, training):
+    exact = outcomes(by_torch, block, training)
+    with autocast():
+        ours, theirs = (outcomes(way, block, training, torch.float32) for way in (by_kernel, by_torch))
+    for mine, other, expected in zip(ours, theirs, exact, strict=True):
+        error, torchs = ((each.double() - expected).norm() for each in (mine, other))
+        # Of few values, rounding of one that is near zero decides; and see float32 for the absolute part.
+        assert error < 2 * torchs + 0.01 * expected.norm() + 1e-3
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", ["lenet4", "lenet5_bn", "spfl_cnn", "cnn4", "resnet8"])
+@pytest.mark.parametrize("images", [24, 33])
+def test_in_bfloat16_gradients_of_a_network_are_as_near_as_torchs(name, images):
+    torch.manual_seed(images)
+    net = MODELS[name]((3, 32, 32), 10)
+    x, y = torch.randn(images, 3, 32, 32), torch.randint(10, (images,))
+
+    def gradient(dtype: torch.dtype, alone: bool) -> Tensor:
+        mine = copy.deepcopy(net).to(dtype)
+        mine.extractor.single_client = alone
+        mine.bf16 = dtype == torch.float32
+        gradients = torch.autograd.grad(F.cross_entropy(mine(x.to(dtype)), y), list(mine.parameters()))
+        return torch.cat([each.double().flatten() for each in gradients])
+
+    expected = gradient(torch.float64, alone=False)
+    ours, theirs = ((gradient(torch.float32, alone) - expected).norm() for alone in (True, False))
+    assert 0 < ours < 1.5 * theirs
+
+
+@needs_bf16
+def test_under_autocast_images_are_in_bfloat16_and_the_gradients_of_weights_are_not():
+    x, conv, norm, _ = (each if each is None else each.float() for each in layers(BLOCKS[0]))
+    with autocast():
+        bundles = conv_block(x, conv, norm)
+    assert bundles.data.dtype == bundles.images().dtype == torch.bfloat16
+    gradients = torch.autograd.grad(bundles.images().sum(), [*conv.parameters(), *norm.parameters()])
+    assert {gradient.dtype for gradient in gradients} == {torch.float32}
+
+
 @needs_kernels
 @pytest.mark.parametrize("name", ["lenet4", "lenet5_bn", "spfl_cnn", "cnn4", "resnet8"])
 @pytest.mark.parametrize("images", [12, 16, 17, 32, 39])
@@ -174,10 +228,12 @@ def test_gradients_of_a_network_are_torchs(name, images):
 
 
 @needs_kernels
-def test_a_step_is_bit_identical_when_it_comes_again():
+@with_and_without_bf16
+def test_a_step_is_bit_identical_when_it_comes_again(bf16):
     net = MODELS["resnet8"]((3, 32, 32), 10)
     net.extractor.single_client = True
-    x, y = torch.randn(21, 3, 32, 32), torch.randint(10, (21,))
+    net.bf16 = bf16
+    x, y = torch.randn(45, 3, 32, 32), torch.randint(10, (45,))
 
     def gradients():
         return torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))
@@ -189,9 +245,11 @@ def test_a_step_is_bit_identical_when_it_comes_again():
 
 
 @needs_kernels
-def test_two_batches_before_their_gradients_do_not_mix():
+@with_and_without_bf16
+def test_two_batches_before_their_gradients_do_not_mix(bf16):
     net = MODELS["lenet5_bn"]((3, 32, 32), 10)
     net.extractor.single_client = True
+    net.bf16 = bf16
     batches = [torch.randn(n, 3, 32, 32) for n in (32, 20)]
 
     def gradients(outputs):
@@ -205,24 +263,41 @@ def test_two_batches_before_their_gradients_do_not_mix():
 
 
 @needs_kernels
-def test_the_first_of_equal_values_takes_the_gradient():
+@with_and_without_bf16
+def test_the_first_of_equal_values_takes_the_gradient(bf16):
     block = BLOCKS[2]
     x, conv, *_ = layers(block)
-    x = torch.ones_like(x).requires_grad_()
+    x, conv = torch.ones_like(x, dtype=torch.float32).requires_grad_(), conv.float()
     with torch.no_grad():
-        conv.weight.copy_((8 * conv.weight).round())  # sums of integers are equal in any order
-    ours, theirs = (
-        torch.autograd.grad(compute(block, x, conv, None, None).sum(), x)[0]
-        for compute in (by_kernel, by_torch)
-    )
+        for parameter in conv.parameters():
+            parameter.copy_((8 * parameter).round())  # sums of integers are equal in any order
+    with autocast(bf16):
+        ours, theirs = (
+            torch.autograd.grad(compute(block, x, conv, None, None).sum(), x)[0]
+            for compute in (by_kernel, by_torch)
+        )
     torch.testing.assert_close(ours, theirs)
 
 
 @needs_kernels
+def test_the_gradient_of_the_images_may_be_in_any_order_of_memory():
+    x, conv, *_ = layers(BLOCKS[2])
+    out = conv_block(x, conv, None).images()
+    ones = torch.ones_like(out)
+    contiguous, by_channel, expanded = (
+        torch.autograd.grad(out, x, gradient, retain_graph=True)[0]
+        for gradient in (ones, ones.to(memory_format=torch.channels_last), ones[:1, :1].expand(out.shape))
+    )
+    assert torch.equal(by_channel, contiguous)
+    assert torch.equal(expanded, contiguous)
+
+
+@needs_kernels
+@with_and_without_bf16
 @pytest.mark.parametrize("block", [BLOCKS[0], BLOCKS[2], BLOCKS[6], BLOCKS[7]], ids=str)
-def test_a_nan_stays_visible(block):
-    x, conv, norm, residual = layers(block)
-    with torch.no_grad():
+def test_a_nan_stays_visible(block, bf16):
+    x, conv, norm, residual = (each if each is None else each.float() for each in layers(block))
+    with torch.no_grad(), autocast(bf16):
         x[0, 0, 2, 2] = torch.nan
         assert by_kernel(block, x, conv, norm, residual).isnan().any()
 
@@ -280,9 +355,37 @@ def test_torch_does_it_where_the_kernels_cannot_or_are_slower(name, reason, monk
     assert not takes_kernels(net, IMAGES.to(net.head.weight.dtype), monkeypatch)
 
 
-def test_autocast_is_torchs(monkeypatch):
+@needs_bf16
+@pytest.mark.parametrize("name", ["lenet5_bn", "cnn4", "resnet8"])
+def test_the_rule_in_bfloat16(name, monkeypatch):
+    net = MODELS[name]((3, 32, 32), 10).eval()
+    narrow = name == "lenet5_bn"
+    fewest = module.FEWEST_BF16["narrow" if narrow else "wide"]
+    with autocast():
+        assert takes_kernels(net, IMAGES[:fewest], monkeypatch)
+        assert not takes_kernels(net, IMAGES[: fewest - 1], monkeypatch)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+        assert takes_kernels(net, IMAGES, monkeypatch) == narrow
+
+
+@pytest.fixture
+def no_bf16_instructions(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    module._library.cache_clear()
+    yield
+    module._library.cache_clear()
+
+
+@pytest.mark.usefixtures("no_bf16_instructions")
+def test_autocast_is_torchs_without_the_instructions(monkeypatch):
     net = MODELS["lenet5_bn"]((3, 32, 32), 10).eval()
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast():
+        assert not takes_kernels(net, IMAGES, monkeypatch)
+
+
+def test_autocast_to_float16_is_torchs(monkeypatch):
+    net = MODELS["lenet5_bn"]((3, 32, 32), 10).eval()
+    with torch.autocast("cpu", torch.float16):
         assert not takes_kernels(net, IMAGES, monkeypatch)
 
 
