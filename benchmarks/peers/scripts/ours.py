@@ -31,6 +31,6 @@ record = Record(work, "pfl-repro", "fused kernels" + (", a worker per core" if w
 )
 measured = run.measured
 startup = time.time() - work.began - measured.wall_seconds
-record.accuracies = {e.round: e.post_aggregation.pooled for e in run.metrics.curve}
+record.accuracies = {e.round: e.post_aggregation.pooled for e in run.metrics.rounds}
 model = pfl.load_models(work.weights).global_model()
 record.write_figures(measured.samples, measured.train_seconds, startup, tensors(model))

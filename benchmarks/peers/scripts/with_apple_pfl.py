@@ -50,7 +50,6 @@ class AveragingStatistics(PyTorchModel):
 
 class Timed(FederatedAveraging):
     def train_one_user(self, initial_model_state, model, user_dataset, central_context):
-        model.pytorch_model.train()
         number, samples = central_context.current_central_iteration + 1, work.epochs * len(user_dataset)
         with record.training(number, samples):
             return super().train_one_user(initial_model_state, model, user_dataset, central_context)
@@ -65,14 +64,19 @@ class Evaluation(TrainingProcessCallback):
         return False, Metrics()
 
 
+def loss(images, labels):
+    net.train()
+    return torch.nn.functional.cross_entropy(net(images), labels)
+
+
 def metrics(images, labels):
+    net.eval()
     correct = (net(images).argmax(1) == labels).sum().item()
     return {"accuracy": Weighted(correct, len(labels))}
 
 
 net = work.network()
-net.loss = lambda images, labels: torch.nn.functional.cross_entropy(net(images), labels)
-net.metrics = metrics
+net.loss, net.metrics = loss, metrics
 test = [tensor.to(work.device) for tensor in work.test_samples()]
 users = {user: ShuffledDataset(work.train_samples(user)) for user in range(work.clients)}
 order = iter(sum(work.partition["participants"], []))

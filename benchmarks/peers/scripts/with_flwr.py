@@ -79,7 +79,7 @@ run_simulation(
     client_app,
     num_supernodes=work.clients,
     backend_config={
-        "init_args": {"num_cpus": work.workers},
+        "init_args": {"address": "local", "num_cpus": work.workers},
         "client_resources": {"num_cpus": 1, "num_gpus": gpus},
     },
 )
