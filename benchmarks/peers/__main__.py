@@ -23,7 +23,7 @@ import torch
 import typer
 
 from benchmarks import report
-from benchmarks.peers.environments import FOLDER, PEERS, ROOT, Peer, interpreter
+from benchmarks.peers.environments import PEERS, ROOT, Peer, interpreter
 from benchmarks.peers.inputs import WORKLOAD, write_inputs
 from benchmarks.peers.table import lines_of_code, summary, write_readme
 from benchmarks.peers.tree import run_tree
@@ -122,13 +122,15 @@ def main(
         for repeat in range(repeats):
             for name, length in lengths.items():
                 for cores in workers or _cores(device):
+                    place = {"model": name, "rounds": length, "cores": cores}
                     for peer in pythons:
                         figures = bench.run(peer, name, cores, rounds=length)
-                        runs.append({"peer": peer, "model": name, "cores": cores, "repeat": repeat} | figures)
+                        runs.append({**place, "peer": peer, "repeat": repeat, **figures})
                         print(_line(runs[-1]), flush=True)
     figures = {
         "lines": {name: lines_of_code(*PEERS[name].files) for name in pythons},
         "titles": {name: PEERS[name].title for name in pythons},
+        "check_schedule": CHECK,
         "check": check,
         "runs": runs,
     }

@@ -3,8 +3,9 @@
 import sys
 import time
 
-import pfl
 from work import Record, Work, tensors
+
+import pfl
 
 work = Work.read(sys.argv[1])
 record = Record(work, "pfl-repro", "fused kernels" + (", a worker per core" if work.workers > 1 else ""))

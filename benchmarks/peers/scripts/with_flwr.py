@@ -19,7 +19,7 @@ client_app, server_app = ClientApp(), ServerApp()
 
 
 @client_app.train()
-def train(message: Message, context: Context) -> Message:
+def train(message: Message, _: Context) -> Message:
     began = time.time()
     model = work.network()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -57,7 +57,7 @@ class Strategy(FedAvg):
 
 
 @server_app.main()
-def main(grid: Grid, context: Context) -> None:
+def main(grid: Grid, _: Context) -> None:
     model = work.network()
     test = work.test_samples()
 
