@@ -9,6 +9,7 @@ Nothing else should run meanwhile.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -114,32 +115,37 @@ def main(
         return
     lengths = {name: rounds or ROUNDS[name] for name in model or ROUNDS}
     workload = replace(WORKLOAD, rounds=max(CHECK["rounds"], *lengths.values()))
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), pythons, device)
-        write_inputs(bench.folder, workload, list(lengths))
-        check = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
-        runs = []
-        for repeat in range(repeats):
-            for name, length in lengths.items():
-                for cores in workers or _cores(device):
-                    place = {"model": name, "rounds": length, "cores": cores}
-                    for peer in pythons:
-                        figures = bench.run(peer, name, cores, rounds=length)
-                        runs.append({**place, "peer": peer, "repeat": repeat, **figures})
-                        print(_line(runs[-1]), flush=True)
     figures = {
         "lines": {name: lines_of_code(*PEERS[name].files) for name in pythons},
         "titles": {name: PEERS[name].title for name in pythons},
         "check_schedule": CHECK,
-        "check": check,
-        "runs": runs,
+        "check": {},
+        "runs": [],
     }
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), pythons, device)
+        write_inputs(bench.folder, workload, list(lengths))
+        figures["check"] = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
+        for place in itertools.product(range(repeats), lengths, workers or _cores(device)):
+            figures["runs"] += _side_by_side(bench, *place, lengths[place[1]])
+            write(json_file, workload, figures, device=device)
     for row in summary(figures):
         print(f"{row['title']:<14} {row['model']:<10} {row['cores']} cores: {row['training_ratio']:.2f}")
-    write(json_file, workload, figures, device=device)
     if json_file and json_file.resolve().parent == (ROOT / report.FOLDER).resolve():
         report.main()
         write_readme(ROOT)
+
+
+def _side_by_side(bench: Bench, repeat: int, model: str, cores: int, rounds: int) -> list[dict[str, Any]]:
+    """What each framework measured, one after another."""
+    runs = []
+    for peer in bench.pythons:
+        figures = bench.run(peer, model, cores, rounds=rounds)
+        runs.append(
+            {"model": model, "rounds": rounds, "cores": cores, "peer": peer, "repeat": repeat, **figures}
+        )
+        print(_line(runs[-1]), flush=True)
+    return runs
 
 
 def _cores(device: str) -> list[int]:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from work import Record, Work, accuracy
 
 work = Work.read(sys.argv[1])
-record = Record(work, "flwr", f"simulation engine, {work.workers} client process(es), a core each")
+record = Record(work, "flwr", "simulation engine, a client process per core")
 participants = work.partition["participants"]
 client_app, server_app = ClientApp(), ServerApp()
 
