@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from benchmarks.peers.table import TEXTBOOK, summary
 from benchmarks.workload import write_page
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.svg import svg_text
@@ -45,7 +46,35 @@ def main() -> None:
     with rc_context(STYLE):
         for name, figures in speed.items():
             (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
-    write_page(FOLDER, "speed.md.j2", speed=speed, curves=CURVES, median=median, times_naive=times_naive)
+    context = {"curves": CURVES, "median": median, "times_naive": times_naive, "peers": summary}
+    write_page(FOLDER, "speed.md.j2", speed=speed, **context)
+
+
+def peers(figures: Figures) -> Figure:
+    """Samples per second of local training as multiples of the textbook loop's, a panel per network."""
+    rows = summary(figures)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    counts = sorted({row["cores"] for row in rows})
+    names = [name for name in figures["titles"] if name != TEXTBOOK]
+    figure, axes = _panels(len(models), 1 + 0.4 * len(names))
+    for panel, model in zip(axes, models, strict=True):
+        ratios = {(row["peer"], row["cores"]): row["training_ratio"] for row in rows if row["model"] == model}
+        for number, cores in enumerate(counts):
+            places = [place + 0.38 * (number - (len(counts) - 1) / 2) for place in range(len(names))]
+            values = [ratios[name, cores] for name in names]
+            label = f"{cores} core{'s' * (cores > 1)}"
+            bars = panel.barh(places, values, 0.36, color=(OURS, THIRD)[number % 2], label=label)
+            panel.bar_label(bars, fmt="%.1f", padding=2)
+        panel.axvline(1, color=NAIVE)
+        panel.set_yticks(range(len(names)), [figures["titles"][name] for name in names])
+        panel.tick_params(labelleft=panel is axes[0])
+        panel.invert_yaxis()
+        panel.margins(x=0.12)
+        panel.grid(visible=False, axis="y")
+        panel.set_title(model)
+        panel.set_xlabel("times the textbook loop on as many cores")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
 
 
 def throughput(figures: Figures) -> Figure:
@@ -241,6 +270,7 @@ def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
 
 
 PLOTS: dict[str, Callable[[Figures], Figure]] = {
+    "peers": peers,
     "throughput": throughput,
     "breakdown": breakdown,
     "kernels": kernels,

@@ -9,6 +9,7 @@ Nothing else should run meanwhile.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -23,18 +24,19 @@ import torch
 import typer
 
 from benchmarks import report
-from benchmarks.peers.environments import FOLDER, PEERS, ROOT, Peer, interpreter
+from benchmarks.peers.environments import PEERS, ROOT, Peer, interpreter
 from benchmarks.peers.inputs import WORKLOAD, write_inputs
 from benchmarks.peers.table import lines_of_code, summary, write_readme
 from benchmarks.peers.tree import run_tree
 from benchmarks.workload import Device, JsonFile, run, write
 from pfl.core.errors import InvalidInput, unknown_name
 
-ROUNDS = {"lenet5_bn": 10, "cnn4": 3}
+ROUNDS = {"lenet5_bn": 8, "cnn4": 2}
 """Rounds that take a similar time."""
-CHECKED = 2  # rounds of the check
+CHECK = {"rounds": 2, "epochs": 1, "shuffle": False}
+"""Few steps, as the differences by rounding grow with every step."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pfl-repro/peers"
-TIMEOUT = 600.0  # seconds of one run
+TIMEOUT = 300.0  # seconds of one run
 
 
 @dataclass(frozen=True)
@@ -51,25 +53,25 @@ class Bench:
     pythons: Mapping[str, Path]
     device: str
 
-    def run(self, name: str, model: str, rounds: int, cores: int, shuffle: bool = True) -> dict[str, Any]:
+    def run(self, name: str, model: str, cores: int, **schedule: Any) -> dict[str, Any]:
         """What a script measured, and what its processes used. Its model stays in ``<name>.pt``."""
         peer, python = PEERS[name], self.pythons[name]
         record, spec = self.folder / f"{name}.json", self.folder / f"{name}-work.json"
         work = {
             "inputs": str(self.folder),
             "model": model,
-            "rounds": rounds,
             "epochs": WORKLOAD.epochs,
             "batch_size": WORKLOAD.batch_size,
             "lr": WORKLOAD.lr,
             "eval_every": WORKLOAD.eval_every,
-            "shuffle": shuffle,
+            "shuffle": True,
             "workers": cores,
             "device": self.device,
             "began": time.time(),
             "record": str(record),
             "weights": str(self.folder / f"{name}.pt"),
             "rule": WORKLOAD.partition,
+            **schedule,
         }
         spec.write_text(json.dumps(work), encoding="utf-8")
         record.unlink(missing_ok=True)
@@ -112,31 +114,38 @@ def main(
     if prepare:
         return
     lengths = {name: rounds or ROUNDS[name] for name in model or ROUNDS}
-    workload = replace(WORKLOAD, rounds=max(CHECKED, *lengths.values()))
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), pythons, device)
-        write_inputs(bench.folder, workload, list(lengths))
-        check = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
-        runs = []
-        for repeat in range(repeats):
-            for name, length in lengths.items():
-                for cores in workers or _cores(device):
-                    for peer in pythons:
-                        figures = bench.run(peer, name, length, cores)
-                        runs.append({"peer": peer, "model": name, "cores": cores, "repeat": repeat} | figures)
-                        print(_line(runs[-1]), flush=True)
+    workload = replace(WORKLOAD, rounds=max(CHECK["rounds"], *lengths.values()))
     figures = {
         "lines": {name: lines_of_code(*PEERS[name].files) for name in pythons},
         "titles": {name: PEERS[name].title for name in pythons},
-        "check": check,
-        "runs": runs,
+        "check_schedule": CHECK,
+        "check": {},
+        "runs": [],
     }
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), pythons, device)
+        write_inputs(bench.folder, workload, list(lengths))
+        figures["check"] = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
+        for place in itertools.product(range(repeats), lengths, workers or _cores(device)):
+            figures["runs"] += _side_by_side(bench, *place, lengths[place[1]])
+            write(json_file, workload, figures, device=device)
     for row in summary(figures):
         print(f"{row['title']:<14} {row['model']:<10} {row['cores']} cores: {row['training_ratio']:.2f}")
-    write(json_file, workload, figures, device=device)
     if json_file and json_file.resolve().parent == (ROOT / report.FOLDER).resolve():
         report.main()
         write_readme(ROOT)
+
+
+def _side_by_side(bench: Bench, repeat: int, model: str, cores: int, rounds: int) -> list[dict[str, Any]]:
+    """What each framework measured, one after another."""
+    runs = []
+    for peer in bench.pythons:
+        figures = bench.run(peer, model, cores, rounds=rounds)
+        runs.append(
+            {"model": model, "rounds": rounds, "cores": cores, "peer": peer, "repeat": repeat, **figures}
+        )
+        print(_line(runs[-1]), flush=True)
+    return runs
 
 
 def _cores(device: str) -> list[int]:
@@ -156,10 +165,10 @@ def _interpreters(names: list[str], environments: Path) -> dict[str, Path]:
 
 def _checked(bench: Bench, name: str, model: str) -> dict[str, float]:
     """The largest difference of a weight from the textbook loop's, and the accuracies, in a fixed order."""
-    figures = bench.run(name, model, CHECKED, 1, shuffle=False)
+    figures = bench.run(name, model, 1, **CHECK)
     theirs, textbook = (torch.load(bench.folder / f"{peer}.pt") for peer in (name, "textbook"))
     difference = max((a - b).abs().max().item() for a, b in zip(theirs, textbook, strict=True))
-    accuracy = figures["accuracies"][str(CHECKED)]
+    accuracy = figures["accuracies"][str(CHECK["rounds"])]
     print(f"check: {name:<10} weights differ by {difference:.1e}, accuracy {accuracy:.2f} %", flush=True)
     return {"difference": difference, "accuracy": accuracy, "samples": figures["samples"]}
 

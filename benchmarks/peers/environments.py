@@ -14,6 +14,7 @@ from pfl.core.errors import InvalidInput
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 
+
 @dataclass(frozen=True)
 class Peer:
     """A framework, or the textbook loop.
@@ -38,29 +39,28 @@ class Peer:
 
     @property
     def script(self) -> Path:
+        """What is run."""
         return self.files[-1]
 
 
-def _peer(distribution: str, script: str, **options: object) -> Peer:
-    requirements = FOLDER / f"requirements/{distribution}.txt"
-    return Peer(distribution, (FOLDER / "scripts" / script,), requirements, **options)  # type: ignore[arg-type]
-
-
+SCRIPTS, REQUIREMENTS = FOLDER / "scripts", FOLDER / "requirements"
 PEERS = {
-    "textbook": Peer(
-        "textbook loop", (ROOT / "benchmarks/naive.py", FOLDER / "scripts/textbook.py"), threads=True
-    ),
-    "ours": Peer("ours", (FOLDER / "scripts/ours.py",)),
-    "flwr": _peer(
-        "flwr",
-        "with_flwr.py",
+    "textbook": Peer("textbook loop", (ROOT / "benchmarks/naive.py", SCRIPTS / "textbook.py"), threads=True),
+    "ours": Peer("ours", (SCRIPTS / "ours.py",)),
+    "flwr": Peer(
+        "Flower",
+        (SCRIPTS / "with_flwr.py",),
+        REQUIREMENTS / "flwr.txt",
         environment=(("FLWR_TELEMETRY_ENABLED", "0"), ("RAY_USAGE_STATS_ENABLED", "0")),
     ),
-    "pfl": _peer(
-        "pfl", "with_apple_pfl.py", launcher=("torch.distributed.run", "--standalone", "--nproc-per-node")
+    "pfl": Peer(
+        "Apple's pfl",
+        (SCRIPTS / "with_apple_pfl.py",),
+        REQUIREMENTS / "pfl.txt",
+        launcher=("torch.distributed.run", "--standalone", "--nproc-per-node"),
     ),
-    "fluke-fl": _peer("fluke-fl", "with_fluke.py", threads=True),
-    "blazefl": _peer("blazefl", "with_blazefl.py", python="3.13"),
+    "fluke-fl": Peer("fluke", (SCRIPTS / "with_fluke.py",), REQUIREMENTS / "fluke-fl.txt", threads=True),
+    "blazefl": Peer("BlazeFL", (SCRIPTS / "with_blazefl.py",), REQUIREMENTS / "blazefl.txt", python="3.13"),
 }
 """By the name of the distribution."""
 
@@ -74,7 +74,7 @@ def interpreter(peer: Peer, environments: Path) -> Path:
     if peer.requirements is None:
         return Path(sys.executable)
     digest = hashlib.sha256(peer.python.encode() + peer.requirements.read_bytes()).hexdigest()
-    folder = environments / f"{peer.title}-{digest[:10]}"
+    folder = environments / f"{peer.requirements.stem}-{digest[:10]}"
     python, complete = folder / "bin/python", folder / "complete"
     if not complete.exists():
         uv = Path(sys.executable).parent / "uv"

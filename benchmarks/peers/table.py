@@ -15,7 +15,7 @@ from benchmarks.workload import ratio
 
 FIGURES = Path("reports/engineering/speed/peers.json")
 BEGIN, END = "<!-- peers -->", "<!-- /peers -->"
-TEXTBOOK = "textbook"
+TEXTBOOK, OURS = "textbook", "ours"
 _NO_CODE = (
     tokenize.COMMENT,
     tokenize.NL,
@@ -96,10 +96,10 @@ def readme_table(figures: dict[str, Any]) -> str:
     for peer, title in figures["titles"].items():
         own = {row["cores"]: row for row in rows if row["peer"] == peer and row["model"] == model}
         first = own[counts[0]]
-        name = title if peer == TEXTBOOK or title == "ours" else f"{title} {first['version']}"
+        name = title if peer in (TEXTBOOK, OURS) else f"{title} {first['version']}"
         lines.append(
             [
-                f"**{name}**" if title == "ours" else name,
+                f"**{name}**" if peer == OURS else name,
                 *(f"{own[count]['training_ratio']:.2f}" for count in counts),
                 *(f"{own[count]['whole_ratio']:.2f}" for count in counts),
                 f"{first['startup']:.0f} s",
@@ -111,7 +111,7 @@ def readme_table(figures: dict[str, Any]) -> str:
 
 
 def write_readme(root: Path) -> None:
-    """Write the table between the marks of ``README.md``."""
+    """Write the plot and the table between the marks of ``README.md``."""
     figures = json.loads((root / FIGURES).read_text(encoding="utf-8"))
     readme = root / "README.md"
     before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
@@ -121,4 +121,11 @@ def write_readme(root: Path) -> None:
 
 def readme_block(figures: dict[str, Any]) -> str:
     """What stands between the marks of the README."""
-    return readme_table(figures)
+    return f"""\
+![Local training, times the textbook loop]({FIGURES.with_suffix(".svg")})
+
+The speed of FedAvg on CIFAR-10 in 100 clients (LeNet-5 with batch norm), as a multiple of the textbook
+PyTorch loop's on as many cores: of local training, then of the whole run
+([how it is measured]({FIGURES.with_name("README.md")}#other-frameworks)).
+
+{readme_table(figures)}"""

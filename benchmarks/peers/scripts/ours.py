@@ -3,8 +3,9 @@
 import sys
 import time
 
-import pfl
 from work import Record, Work, tensors
+
+import pfl
 
 work = Work.read(sys.argv[1])
 record = Record(work, "pfl-repro", "fused kernels" + (", a worker per core" if work.workers > 1 else ""))
@@ -31,6 +32,6 @@ record = Record(work, "pfl-repro", "fused kernels" + (", a worker per core" if w
 )
 measured = run.measured
 startup = time.time() - work.began - measured.wall_seconds
-record.accuracies = {e.round: e.post_aggregation.pooled for e in run.metrics.curve}
+record.accuracies = {e.round: e.post_aggregation.pooled for e in run.metrics.rounds}
 model = pfl.load_models(work.weights).global_model()
 record.write_figures(measured.samples, measured.train_seconds, startup, tensors(model))

@@ -4,8 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
-from benchmarks.naive import NaiveFedAvg
 from work import Record, Work
+
+from benchmarks.naive import NaiveFedAvg
 
 work = Work.read(sys.argv[1])
 threads = f"{work.workers} threads of torch" if work.workers > 1 else "one thread"

@@ -1,6 +1,7 @@
 """Apple's pfl, with its PyTorch model; a process per worker under torchrun."""
 
 import sys
+from itertools import chain
 
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
@@ -43,14 +44,13 @@ class AveragingStatistics(PyTorchModel):
 
     def apply_model_update(self, statistics):
         for name, tensor in self._statistics.items():
-            tensor += statistics[name]
+            tensor.add_(statistics[name])
         trained = {name: statistics[name] for name in statistics if name not in self._statistics}
         return super().apply_model_update(type(statistics)(trained))
 
 
 class Timed(FederatedAveraging):
     def train_one_user(self, initial_model_state, model, user_dataset, central_context):
-        model.pytorch_model.train()
         number, samples = central_context.current_central_iteration + 1, work.epochs * len(user_dataset)
         with record.training(number, samples):
             return super().train_one_user(initial_model_state, model, user_dataset, central_context)
@@ -65,17 +65,22 @@ class Evaluation(TrainingProcessCallback):
         return False, Metrics()
 
 
+def loss(images, labels):
+    net.train()
+    return torch.nn.functional.cross_entropy(net(images), labels)
+
+
 def metrics(images, labels):
+    net.eval()
     correct = (net(images).argmax(1) == labels).sum().item()
     return {"accuracy": Weighted(correct, len(labels))}
 
 
 net = work.network()
-net.loss = lambda images, labels: torch.nn.functional.cross_entropy(net(images), labels)
-net.metrics = metrics
+net.loss, net.metrics = loss, metrics
 test = [tensor.to(work.device) for tensor in work.test_samples()]
 users = {user: ShuffledDataset(work.train_samples(user)) for user in range(work.clients)}
-order = iter(sum(work.partition["participants"], []))
+order = chain.from_iterable(work.partition["participants"])
 data = FederatedDataset(users.__getitem__, lambda: next(order))
 model = AveragingStatistics(
     net,
@@ -100,6 +105,6 @@ Timed().run(
 if get_ops().distributed.world_size > 1:
     parts = [None] * get_ops().distributed.world_size
     torch.distributed.all_gather_object(parts, record.spans)
-    record.spans = sum(parts, [])
+    record.spans = list(chain.from_iterable(parts))
 if get_ops().distributed.global_rank == 0:
     record.write(net)

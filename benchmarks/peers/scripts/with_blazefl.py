@@ -25,24 +25,24 @@ class Networks(ModelSelector):
 
 
 class Images(PartitionedDataset):
-    """The tensors of the clients and of the test set, in memory."""
+    """Reads a client's samples when it trains, so that a process need not be sent all of them."""
 
     def __init__(self, work):
-        self.shuffle = work.shuffle
-        self.train = [TensorDataset(*work.train_samples(client)) for client in range(work.clients)]
-        self.test = TensorDataset(*work.test_samples())
+        self.work = work
 
     def get_dataset(self, type_, cid):
-        return self.train[cid] if type_ == FedAvgPartitionType.TRAIN else self.test
+        test = type_ == FedAvgPartitionType.TEST
+        return TensorDataset(*(self.work.test_samples() if test else self.work.train_samples(cid)))
 
     def set_dataset(self, type_, cid, dataset):
         pass
 
     def get_dataloader(self, type_, cid, batch_size, generator):
+        data = self.get_dataset(type_, cid)
         if type_ == FedAvgPartitionType.TEST:
-            return DataLoader(self.test, TEST_BATCH)
-        shuffle = {"shuffle": True, "generator": generator} if self.shuffle else {}
-        return DataLoader(self.train[cid], batch_size, **shuffle)
+            return DataLoader(data, TEST_BATCH)
+        shuffle = {"shuffle": True, "generator": generator} if self.work.shuffle else {}
+        return DataLoader(data, batch_size, **shuffle)
 
 
 class GivenParticipants(FedAvgBaseServerHandler):
@@ -90,7 +90,7 @@ def main():
             trainer = FedAvgBaseClientTrainer(**schedule)
         for number in range(1, work.rounds + 1):
             participants = server.sample_clients()
-            samples = work.epochs * sum(len(images.train[client]) for client in participants)
+            samples = work.epochs * sum(len(work.partition["train"][client]) for client in participants)
             with record.training(number, samples):
                 trainer.local_process(server.downlink_package(), participants)
             for package in trainer.uplink_package():

@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from work import Record, Work, accuracy
 
 work = Work.read(sys.argv[1])
-record = Record(work, "flwr", f"simulation engine, {work.workers} client process(es), a core each")
+record = Record(work, "flwr", "simulation engine, a client process per core")
 participants = work.partition["participants"]
 client_app, server_app = ClientApp(), ServerApp()
 
 
 @client_app.train()
-def train(message: Message, context: Context) -> Message:
+def train(message: Message, _: Context) -> Message:
     began = time.time()
     model = work.network()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -57,7 +57,7 @@ class Strategy(FedAvg):
 
 
 @server_app.main()
-def main(grid: Grid, context: Context) -> None:
+def main(grid: Grid, _: Context) -> None:
     model = work.network()
     test = work.test_samples()
 
@@ -79,7 +79,7 @@ run_simulation(
     client_app,
     num_supernodes=work.clients,
     backend_config={
-        "init_args": {"num_cpus": work.workers},
+        "init_args": {"address": "local", "num_cpus": work.workers},
         "client_resources": {"num_cpus": 1, "num_gpus": gpus},
     },
 )

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class Work:
 
     def test_samples(self) -> tuple[Tensor, Tensor]:
         """Of all clients."""
-        return self.samples(sum(self.partition["test"], []))
+        return self.samples(list(chain.from_iterable(self.partition["test"])))
 
     def network(self) -> nn.Module:
         """The network with the first weights."""
