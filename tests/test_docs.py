@@ -179,7 +179,15 @@ def test_the_fields_of_a_result_in_json_are_listed(tmp_path):
     options = ["--clients", "4", "--rounds", "2", "--epochs", "1", "--json", str(file)]
     command_line().main(["run", *options], standalone_mode=False)
     listed = codes(*(row[0] for row in rows(ROOT / "docs/python.md", "field")))
-    optional = {"groups", "pretrained", "similarities", "client_metrics", "diverged_at", "stopped_at"}
+    optional = {
+        "groups",
+        "pretrained",
+        "similarities",
+        "client_metrics",
+        "diverged_at",
+        "stopped_at",
+        "unseen",
+    }
     assert set(listed) == json.loads(file.read_text()).keys() | optional
 
 

@@ -22,8 +22,8 @@ weights of the same layer (`bn_stats`). FL-bench and PFLlib are widely used publ
   each client keeps its own. *Personalised aggregation*: each client gets its own weighted mean of the
   clients' tensors, or of their changes. *Server-generated*: none of these.
 - *Own state*: what the method stores on the server or the clients, or sends, in addition to the models.
-- *New client*: what a client gets that joins after the last round, and how it adapts, unless by the method's own
-  adaptation or by its local program ([unseen clients](python.md#unseen-clients)).
+- *New client*: what a client gets that joins after the last round, and how it adapts, unless by the method's
+  own adaptation or by its local program ([unseen clients](python.md#unseen-clients)).
 - *Model sizes down, up*: traffic to and from a participant in a round, in units of one model's size.
 
 Two methods were considered but not implemented. For pFedLA (Ma et al., CVPR 2022), the authors' code was
