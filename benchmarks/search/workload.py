@@ -68,11 +68,11 @@ POOLS = {
     ),
     "mnist-pool": SearchWorkload(
         "mnist",
-        "dirichlet_client:0.1,size=60,test_size=40,seed=7",
+        "dirichlet_client:0.1,size=40,test_size=40,seed=7",
         20,
         {
             "model": "lenet4",
-            "participation": 0.25,
+            "participation": 0.2,
             "rounds": 27,
             "epochs": 1,
             "batch_size": 16,
