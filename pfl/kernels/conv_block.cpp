@@ -88,7 +88,9 @@ inline factors held(factors v) {
 inline vec with_product(vec sum, factors a, factors b) {
     return vec(_mm512_dpbf16_ps(__m512(sum), __m512bh(a), __m512bh(b)));
 }
-inline std::uint32_t narrowed(real value) { return _mm_cvtsi128_si32(__m128i(_mm_cvtneps_pbh(_mm_set_ss(value)))) & 0xffff; }
+inline factor narrowed(real value) {
+    return _mm_cvtsi128_si32(__m128i(_mm_cvtneps_pbh(_mm_set_ss(value)))) & 0xffff;
+}
 inline factor paired(real first, real second) { return narrowed(first) | narrowed(second) << 16; }
 // All images of a bundle, or those of the first half.
 template <int HALVES>
@@ -247,7 +249,8 @@ inline const factor* factors_of(const stored* from, int bundles, int planes, siz
         for (int first = 0; first < planes; first += 2) {
             const stored* pair = from + (size(bundle) * planes + first) * plane;
             for (size at = 0; at < plane; at += V, to += V) {
-                const __m512i low = widened(pair + at), high = first + 1 < planes ? widened(pair + plane + at) : __m512i{};
+                const __m512i low = widened(pair + at);
+                const __m512i high = first + 1 < planes ? widened(pair + plane + at) : __m512i{};
                 *reinterpret_cast<factors*>(to) = factors(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
             }
         }
@@ -441,14 +444,15 @@ inline void weight_gradients_of_rows(const Sizes& s, const stored* x, const stor
     }
 }
 
-constexpr int MOST_OUTPUTS = PAIR > 1 ? 8 : 4, MOST_CHANNELS = 3;  // of weight gradients at once: their sums fill the registers
+// Of weight gradients at once: their sums fill the registers.
+constexpr int MOST_OUTPUTS = PAIR > 1 ? 8 : 4, MOST_CHANNELS = 3;
 constexpr int TOGETHER = 4;  // bundles at once of small planes
 
 // Adds to ``totals`` (ROWS, COLUMNS, kernel, kernel) the products of ROWS planes of dz and COLUMNS planes of x.
 template <int ROWS, int COLUMNS, int HALVES>
 OWN_REGISTERS void weight_gradient(const Sizes& s, const stored* x, const stored* dz, size dz_bundle, vec* totals,
                                    int bundles) {
-    constexpr int PARTS = PAIR > 1 ? 1 : HALVES;
+    constexpr int PARTS = PAIR > 1 ? 1 : HALVES;  // a register holds the numbers of both halves in bfloat16
     const size in = s.in, out = s.out, step = s.stride * LANES;
     int chunk = s.rows;
     const auto bytes = [&] {
@@ -474,10 +478,12 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const stored* x, const stored
                         for (; g < end; g += LANES, from += step)
                             UNROLLED for (int part = 0; part < PARTS; part++) {
                                 factors value[COLUMNS];
-                                UNROLLED for (int c = 0; c < COLUMNS; c++) value[c] = held(images<HALVES>(from + c * in, part));
+                                UNROLLED for (int c = 0; c < COLUMNS; c++)
+                                    value[c] = held(images<HALVES>(from + c * in, part));
                                 UNROLLED for (int r = 0; r < ROWS; r++) {
                                     const factors gradient = held(images<HALVES>(g + r * out, part));
-                                    UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] = with_product(total[r][c], gradient, value[c]);
+                                    UNROLLED for (int c = 0; c < COLUMNS; c++)
+                                        total[r][c] = with_product(total[r][c], gradient, value[c]);
                                 }
                             }
                     }
