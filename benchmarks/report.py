@@ -46,7 +46,7 @@ def main() -> None:
     with rc_context(STYLE):
         for name, figures in speed.items():
             (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
-    context = {"curves": CURVES, "median": median, "times_naive": times_naive, "peers": summary}
+    context: dict[str, Any] = {"curves": CURVES, "median": median, "times_naive": times_naive, "peers": summary}
     write_page(FOLDER, "speed.md.j2", speed=speed, **context)
 
 

@@ -115,7 +115,7 @@ def main(
         return
     lengths = {name: rounds or ROUNDS[name] for name in model or ROUNDS}
     workload = replace(WORKLOAD, rounds=max(CHECK["rounds"], *lengths.values()))
-    figures = {
+    figures: dict[str, Any] = {
         "lines": {name: lines_of_code(*PEERS[name].files) for name in pythons},
         "titles": {name: PEERS[name].title for name in pythons},
         "check_schedule": CHECK,

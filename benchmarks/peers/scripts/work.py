@@ -132,7 +132,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     device = next(model.parameters()).device
     batches = zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True)
     correct = sum((model(x.to(device)).argmax(1) == y.to(device)).sum().item() for x, y in batches)
-    return 100 * correct / len(labels)
+    return float(100 * correct / len(labels))
 
 
 @dataclass
