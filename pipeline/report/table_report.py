@@ -86,7 +86,7 @@ def write_report(table: str, root: Path) -> Path:
     at_moments = moments.blocks(summary)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
-    partitions = _partition_plots(summary, root)
+    partitions, ranks = _partition_plots(summary, root), tuning.tuned(summary)
     templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
@@ -119,7 +119,7 @@ def write_report(table: str, root: Path) -> Path:
         "searched": (searched := search_tables.searches(summary)),
         "changed": [search for search in searched if not search.pins],
         "kept": search_tables.kept(searched),
-        "tuned": (ranks := tuning.tuned(summary)),
+        "tuned": [method for method in ranks if method.changed or method.published],
         "tuned_claims": any(claim.tuned for claim in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),
