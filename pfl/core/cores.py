@@ -16,7 +16,7 @@ def cores() -> int:
     from joblib import cpu_count
 
     try:
-        return cpu_count()
+        return int(cpu_count())
     except ValueError:
         limit = os.environ.get("LOKY_MAX_CPU_COUNT", "")
         raise InvalidInput("LOKY_MAX_CPU_COUNT", limit, "an integer, the number of cores to use") from None

@@ -34,16 +34,21 @@ def draw(summary: Summary) -> dict[str, str]:
 
 
 def progress(steps: Sequence[SearchStep]) -> list[tuple[int, float]]:
-    """After every step from the first accuracy on, the samples that the search has trained on, those of
-    diverged trials included, and its best accuracy so far."""
+    """After every step from the first accuracy in the last round on, the samples that the search has trained
+    on, those of diverged trials included, and its best such accuracy so far.
+
+    Accuracies of earlier rounds, and those of the seeds of the comparison, cannot be compared with these.
+    """
     reached: dict[tuple[int, int], int] = {}
+    last = max((step.until for step in steps), default=0)
     total, best, curve = 0, -math.inf, []
     for step in steps:
         if step.samples is None:
             continue
         total += step.samples - reached.get((step.trial, step.seed), 0)
         reached[step.trial, step.seed] = step.samples
-        best = max(best, -math.inf if step.value is None else step.value)
+        if step.value is not None and (step.until, step.seed) == (last, steps[0].seed):
+            best = max(best, step.value)
         if best > -math.inf:
             curve.append((total, best))
     return curve
@@ -55,7 +60,9 @@ def _cost(summary: Summary) -> Figure:
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         curve = progress(steps[entry.setting, entry.row])
         spent = [samples / 1e6 for samples, _ in curve]
-        axes.step(spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash)
+        axes.step(
+            spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
+        )
 
     figure = panels(summary, panel, "Training samples (million)", "Best validation accuracy so far (%)")
     legend(figure, summary)

@@ -89,6 +89,19 @@ def searches(summary: Summary) -> list[Searched]:
     return ended
 
 
+def kept(searched: Sequence[Searched]) -> str:
+    """The cells that kept the pinned configuration, with the gain of the best trial; empty if none did."""
+    cells: dict[str, list[str]] = {}
+    for search in searched:
+        if search.pins:
+            cells.setdefault(search.label, []).append(f"{search.setting} {search.gain}".strip())
+    if not cells:
+        return ""
+    count = sum(map(len, cells.values()))
+    shown = "; ".join(f"{label} ({', '.join(settings)})" for label, settings in cells.items())
+    return f"{count} of {amount(len(searched), 'cell')} kept the pinned configuration: {shown}."
+
+
 def rows(summary: Summary) -> str:
     """Every step of every search, as CSV, with the samples since the first round of its trial.
 
@@ -160,14 +173,16 @@ def _notes(steps: Sequence[SearchStep], cell: Cell, imported: int) -> list[str]:
 def edge(declared: Hyperparameter, value: Any) -> str:
     """The end of a search range at which ``value`` sits: "lower", "upper", or "" for neither.
 
-    An end of the range that is also an end of the domain does not count, since it cannot be widened.
+    An end of the range that is also an end of the domain does not count, since it cannot be widened; nor does
+    1 if 0 stands for something else, as in "0 means the configuration's".
     """
     if declared.choices is not None or declared.search is None:
         return ""
     low, high = declared.search
+    lowest = 1 if declared.low == 0 and "0 means" in declared.about else declared.low
     scale = math.log if declared.log and value > 0 else float
     place = (scale(value) - scale(low)) / (scale(high) - scale(low))
-    if place < EDGE and low != declared.low:
+    if place < EDGE and low not in (declared.low, lowest):
         return "lower"
     return "upper" if place > 1 - EDGE and high != declared.high else ""
 

@@ -50,7 +50,8 @@ CAPTIONS = {
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the total traffic of all clients, sent and received.",
     "ranks": leads.RANK_RULE,
-    "search": "Best validation accuracy so far against the training samples that the search has spent.",
+    "search": "Best validation accuracy in the last round so far, against the training samples that the "
+    "search has spent.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
     "selected": "Selected on a validation part of each client's training samples, then run with all seeds on "
@@ -96,7 +97,7 @@ def write_report(table: str, root: Path) -> Path:
     at_moments = moments.blocks(summary)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
-    partitions = _partition_plots(summary, root)
+    partitions, ranks = _partition_plots(summary, root), tuning.tuned(summary)
     templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
@@ -129,10 +130,12 @@ def write_report(table: str, root: Path) -> Path:
         "statistics": partition_statistics(summary, root),
         "columns": list(columns_of(summary.rows).values()),
         "quantities": quantities(summary),
-        "searched": search_tables.searches(summary),
+        "searched": (searched := search_tables.searches(summary)),
+        "changed": [search for search in searched if not search.pins],
+        "kept": search_tables.kept(searched),
         "fronts": [(search_fronts.headings(names), points) for names, points in fronts.items()],
         "front_plots": list(front_plots),
-        "tuned": (ranks := tuning.tuned(summary)),
+        "tuned": [method for method in ranks if method.changed or method.published],
         "tuned_claims": any(claim.tuned for claim in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),

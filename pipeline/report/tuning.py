@@ -33,6 +33,11 @@ class Tuned:
     gain: float
     error: float | None
 
+    @property
+    def changed(self) -> bool:
+        """Whether tuning has moved its accuracy or its rank."""
+        return bool(self.gain or self.error or self.pinned != self.selected)
+
 
 def tuned(summary: Summary) -> list[Tuned]:
     """The searched methods that are done before and after, by setting, the best after tuning first."""

@@ -134,7 +134,8 @@ def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expecte
 
 def _leading(table: Table) -> dict[Place, int]:
     """Of each column, the table's reference (0) and the other row with the highest published accuracy (1)."""
-    printed, leading = comparable_cells(table), {}
+    printed = comparable_cells(table)
+    leading: dict[Place, int] = {}
     for setting in table.settings:
         rows = {
             row: number.mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import hashlib
 import json
 import math
@@ -20,6 +21,9 @@ from pipeline.store.scores import curves, score
 
 CELL, REPORT = "cell", "report"
 """The phases of runs that do not belong to a trial."""
+
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+"""As a step, it spreads any number of hues evenly."""
 
 Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
@@ -45,6 +49,17 @@ def cell_tags(table: str, cell: str, record: Record) -> dict[str, str]:
         "data_checksum": record.data_checksum,
         "hardware": ", ".join(str(value) for value in hardware.values() if value is not None),
     }
+
+
+def colour(number: int) -> str:
+    """The colour of a cell in charts; MLflow's own are drawn at random and often alike.
+
+    >>> colour(0), colour(1)
+    ('#931f1f', '#426dd7')
+    """
+    hue, lightness = number * GOLDEN_RATIO % 1, 0.35 + 0.2 * (number % 2)
+    channels = colorsys.hls_to_rgb(hue, lightness, 0.65)
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
 
 
 def run_tags(record: Record, trial: int | None) -> dict[str, str]:

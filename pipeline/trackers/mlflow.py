@@ -39,6 +39,9 @@ KIND = "custom_model_development"
 UI = "http://127.0.0.1:5000"
 """Default address of `mlflow ui`."""
 
+VIEW = "mlflow.sharedViewState."
+"""Prefix of the tags of an experiment with the state of its page: of a view that MLflow's users share."""
+
 MOST_RUNS = 50_000  # that MLflow returns, far more than a table has
 METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
@@ -132,8 +135,11 @@ class MLflowTracker(Tracker):
         self._client.log_artifacts(run, str(folder))
         self._client.set_terminated(run)
         base = without_password(self._address).rstrip("/") if self._address.startswith("http") else UI
+        # By itself, the page shows ten runs. A filter in the address would replace that of the view.
+        view = {"searchFilter": f"tags.phase = '{mapping.CELL}'", "runsHiddenMode": "SHOW_ALL"}
+        self._client.set_experiment_tag(self._experiment, f"{VIEW}{mapping.CELL}", json.dumps(view))
         query = {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
-        query |= {"searchFilter": f"tags.phase = '{mapping.CELL}'"}
+        query |= {"viewStateShareKey": mapping.CELL}
         return f"runs: mlflow ui, then {base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"
 
     def _open_experiment(self) -> str:
@@ -149,7 +155,9 @@ class MLflowTracker(Tracker):
     def _parent(self, cell: str, tags: dict[str, str], began: int) -> str:
         """The run of a cell, which is created if there is none."""
         if (cell, mapping.CELL) not in self._runs:
-            run = self._client.create_run(self._experiment, began, tags, cell)
+            number = sum(phase == mapping.CELL for _, phase in self._runs)
+            coloured = tags | {"mlflow.runColor": mapping.colour(number)}
+            run = self._client.create_run(self._experiment, began, coloured, cell)
             # Not RUNNING: a killed sweep would leave it so for ever. `cell` ends it.
             self._client.update_run(run.info.run_id, status="SCHEDULED")
             for (owner, _), child in self._runs.items():

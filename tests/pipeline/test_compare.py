@@ -43,13 +43,13 @@ def tables(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("tables")
 def test_cells_of_two_tables_are_subtracted_seed_by_seed():
     frame = compare("small", "slow").set_index(["row", "table"])
-    slow = frame.loc["fedprox", "slow"]
-    gap = frame.loc["fedprox", "slow"]["mean"] - frame.loc["fedprox", "small"]["mean"]
+    slow = frame.loc["FedProx", "slow"]
+    gap = frame.loc["FedProx", "slow"]["mean"] - frame.loc["FedProx", "small"]["mean"]
     assert slow["difference"] == pytest.approx(gap)
     assert gap < -5
     assert (slow["minus"], slow["pairs"], slow["over"]) == ("small", 2, "seed")
     assert slow["low"] <= slow["difference"] <= slow["high"]
-    assert frame.loc["fedavg", "slow"]["difference"] == 0
+    assert frame.loc["FedAvg", "slow"]["difference"] == 0
 
 
 def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
@@ -57,12 +57,12 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
     assert shown[0] == "dir"
     assert shown[1].split() == ["small", "slow", "slow", "−", "small"]
     assert shown[2].endswith("the same runs")
-    assert "| fedavg | 87.04 ± 0.07 | 87.04 ± 0.07 | the same runs |" in (tables / "both.md").read_text()
+    assert "| FedAvg | 87.04 ± 0.07 | 87.04 ± 0.07 | the same runs |" in (tables / "both.md").read_text()
     pfl("compare", "small", "slow", "--out", "both.csv")
     rows = list(csv.DictReader((tables / "both.csv").read_text().splitlines()))
     assert [(row["row"], row["table"]) for row in rows] == [
-        *(("fedavg", "small"), ("fedavg", "slow")),
-        *(("fedprox", "small"), ("fedprox", "slow")),
+        *(("FedAvg", "small"), ("FedAvg", "slow")),
+        *(("FedProx", "small"), ("FedProx", "slow")),
     ]
     assert "--out: both.pdf is not accepted" in pfl("compare", "small", "slow", "--out", "both.pdf").stderr
 
@@ -110,8 +110,8 @@ def test_of_a_method_among_the_rows_of_a_table_only_the_method_is_run(tables, mo
     frame = compare("small", method="fedper").set_index("row")
     assert set(ran) == {"dir/fedper"}
     assert set(frame["table"]) == {"small-fedper"}
-    assert dict(frame["status"]) == {"fedavg": "done", "fedprox": "done", "fedper": "done"}
-    assert dict(frame["minus"].fillna("")) == {"fedavg": "fedper", "fedprox": "fedper", "fedper": ""}
+    assert dict(frame["status"]) == {"FedAvg": "done", "FedProx": "done", "FedPer": "done"}
+    assert dict(frame["minus"].fillna("")) == {"FedAvg": "FedPer", "FedProx": "FedPer", "FedPer": ""}
     assert not (tables / "reports").exists()
     assert (tables / "params.yaml").read_text().startswith("tables: [slow]")
     ran.clear()
@@ -123,7 +123,7 @@ def test_rows_that_the_ledger_lacks_are_not_run_beside_a_method(tables, monkeypa
     (tables / ".sweeps/ledger/small.jsonl").unlink()
     monkeypatch.setattr("pipeline.sweep.cluster.run", lambda scheduler, *_: finish(scheduler))
     frame = compare("small", method="fedper").set_index("row")
-    assert frame["status"]["fedprox"] == "not run"
+    assert frame["status"]["FedProx"] == "not run"
     assert (
         "small-fedper: the ledger lacks 2 of 3 cells; `pfl ledger why small-fedper` lists them" in caplog.text
     )

@@ -117,9 +117,9 @@ def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before
 @pytest.mark.usefixtures("ran")
 def test_the_page_says_what_was_checked_and_what_was_not():
     pfl("reproduce", "small", "--hours", "0.1")
-    assert "| dir | fedper | 87.04 ± 0.07<br><sub>○ 87.00 (+0.04)</sub> | reproduced | 2 |  |  |" in page()
-    assert "| dir | fedprox | 61.00 | 2 (about 33 min 21 s) |" in page()
-    assert "fedrep" not in page()  # without a published number
+    assert "| dir | FedPer | 87.04 ± 0.07<br><sub>○ 87.00 (+0.04)</sub> | reproduced | 2 |  |  |" in page()
+    assert "| dir | FedProx | 61.00 | 2 (about 33 min 21 s) |" in page()
+    assert "FedRep" not in page()  # without a published number
     assert cells()["dir/fedper"]["runs_computed"] == "2"
     assert cells()["dir/fedavg"]["runs_pending"] == "2"
 
@@ -148,7 +148,7 @@ def test_a_number_that_cannot_be_compared_is_not_computed(ran, edit):
     done = pfl("reproduce", "small", "--hours", "9")
     assert done.returncode == 0, done.stderr
     assert {cell for cell, _ in ran} == {"dir/fedavg", "dir/fedprox"}
-    assert "Not comparable: fedper. It is something else." in page()
+    assert "Not comparable: FedPer. It is something else." in page()
 
 
 @pytest.mark.usefixtures("paper")

@@ -13,12 +13,18 @@ def step(trial: int, until: int, value: float | None, samples: int | None) -> Se
 
 def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
     steps = [step(0, 5, 50.0, 100), step(1, 5, 60.0, 150), step(2, 5, None, None), step(1, 20, 55.0, 600)]
-    assert search_plots.progress(steps) == [(100, 50.0), (250, 60.0), (700, 60.0)]
+    assert search_plots.progress([*steps, step(3, 5, 70.0, 50)]) == [(700, 55.0), (750, 55.0)]
+
+
+def test_accuracies_of_earlier_rounds_and_of_other_seeds_are_not_among_the_best():
+    other = SearchStep(0, 1001, 20, {}, 90.0, 100, error=None)
+    steps = [step(0, 20, 50.0, 100), step(1, 5, 80.0, 25), step(1, 20, 55.0, 100), other]
+    assert search_plots.progress(steps) == [(100, 50.0), (125, 50.0), (200, 55.0), (300, 55.0)]
 
 
 def test_the_cost_of_a_trial_that_diverged_is_counted_too():
     steps = [step(0, 5, None, 100), step(1, 5, 60.0, 150), step(2, 5, None, 50), step(1, 20, 65.0, 600)]
-    assert search_plots.progress(steps) == [(250, 60.0), (300, 60.0), (750, 65.0)]
+    assert search_plots.progress(steps) == [(750, 65.0)]
 
 
 def test_every_search_has_its_cost_its_slices_and_its_parallel_coordinates_drawn():

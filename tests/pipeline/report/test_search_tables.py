@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 
 import pytest
@@ -73,6 +74,22 @@ def test_a_value_at_the_end_of_its_range_is_told_on_the_scale_of_the_search(valu
 def test_an_end_that_is_the_end_of_the_domain_cannot_be_widened():
     share = Hyperparameter("share", low=0.0, high=1.0, search=(0.0, 0.5))
     assert (search_tables.edge(share, 0.0), search_tables.edge(share, 0.5)) == ("", "upper")
+
+
+def test_an_end_next_to_a_value_that_stands_for_something_else_cannot_be_widened_to_it():
+    epochs = Hyperparameter("epochs of the head; 0 means those of the rest", low=0, search=(1, 10))
+    assert (search_tables.edge(epochs, 1), search_tables.edge(epochs, 10)) == ("", "upper")
+    plain = Hyperparameter("epochs of the head", low=0, search=(1, 10))
+    assert search_tables.edge(plain, 1) == "lower"
+
+
+def test_cells_that_kept_the_pinned_configuration_are_one_line():
+    results = fake_results(settings=2, seeds=2, search=3)
+    searched = search_tables.searches(summary_of(results))
+    line = search_tables.kept([dataclasses.replace(search, pins=True, gain="") for search in searched])
+    assert line.startswith(f"{len(searched)} of {len(searched)} cells kept the pinned configuration: ")
+    assert "\n" not in line
+    assert search_tables.kept([dataclasses.replace(search, pins=False) for search in searched]) == ""
 
 
 def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():

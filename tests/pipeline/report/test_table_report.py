@@ -58,6 +58,23 @@ def test_failed_partial_and_missing_entries_say_what_they_are(readme, page):
         assert "FedAvg, pinned configuration partial: seed 1: out of memory." in text
 
 
+def test_the_report_of_a_part_of_a_table_touches_no_published_page(tmp_path):
+    results = fake_results(methods=3, settings=2, seeds=1)
+    results["subset"] = {"settings": ["cifar10-0.1"], "methods": ["local", "fedavg"], "seeds": []}
+    results["cells"] = [cell_of(results, "cifar10-0.1/local")]
+    published = [tmp_path / "reports" / name for name in ("README.md", "tables/fake/README.md")]
+    for page in published:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("of the whole table")
+    write_results(results, tmp_path)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    write_report("fake", tmp_path)
+    assert [page.read_text() for page in published] == ["of the whole table"] * 2
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert written
+    assert all(path.is_relative_to(tmp_path / "results") for path in written)
+
+
 def test_what_params_yaml_left_out_is_not_selected_and_not_missing(tmp_path):
     results = fake_results(methods=3, settings=2, seeds=1)
     part = {"settings": ["cifar10-0.1"], "methods": ["local", "fedavg"], "seeds": []}

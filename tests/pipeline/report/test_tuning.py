@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,3 +83,10 @@ def test_over_three_settings_or_more_the_gain_has_an_interval():
         "(95 % interval −0.48 to +4.48)."
     )
     assert overall(rows[:4]) == ""
+
+
+def test_methods_that_kept_accuracy_and_rank_are_not_listed():
+    kept = Tuned("dir", "Local", None, pinned=2, selected=2, accuracy=80.0, gain=0.0, error=0.0)
+    assert not kept.changed
+    assert replace(kept, selected=3).changed
+    assert replace(kept, gain=1.0).changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
@@ -313,6 +314,20 @@ def test_the_stages_of_dvc_depend_on_the_table_with_all_that_it_inherits():
     for name in ("partition", "train-sweep"):
         assert "data/check/tables/${item.table}.yaml" in stages[name]["deps"]
     assert "data/check/report/${item.table}.txt" in stages["report"]["deps"]
+
+
+def test_git_ignores_everything_that_the_stages_write():
+    root = Path(__file__).parents[3]
+    stages = YAML(typ="safe").load(root / "dvc.yaml")["stages"]
+    outs = [
+        out for stage in stages.values() for key in ("outs", "metrics", "plots") for out in stage.get(key, ())
+    ]
+    files = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
+    for file in files:
+        path = f"{file.replace('${item.table}', 'digits')}/"
+        assert not subprocess.run(["git", "-C", root, "check-ignore", "-q", path], check=False).returncode, (
+            path
+        )
 
 
 def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 from collections import Counter
@@ -200,6 +201,18 @@ def test_the_report_is_an_artifact_beside_the_cells(root):
     (run,) = runs_of(root)
     path = client_of(root).download_artifacts(run.info.run_id, "index.html")
     assert Path(path).read_text() == "second"
+
+
+def test_the_page_that_is_printed_shows_all_cells_in_colours_that_differ(root):
+    enter(fake_results(methods=6, settings=2, seeds=1), root)
+    colours = [run.data.tags["mlflow.runColor"] for run in runs_of(root, "cell")]
+    assert len(set(colours)) == 12
+    (root / "report").mkdir()
+    line = MLflowTracker(root, "fake").report(root / "report")
+    assert line.endswith("compareRunsMode=CHART&viewStateShareKey=cell")
+    tags = client_of(root).get_experiment_by_name("fake").tags
+    view = json.loads(tags["mlflow.sharedViewState.cell"])
+    assert view == {"searchFilter": "tags.phase = 'cell'", "runsHiddenMode": "SHOW_ALL"}
 
 
 def test_another_store_is_used(tmp_path, store, monkeypatch):
