@@ -97,8 +97,8 @@ def _series_or_tokens(labels: np.ndarray, classes: int, shape: Shape) -> np.ndar
         other = stream.integers(0, shape.tokens, whole, np.int32)
         return np.where(stream.random(whole) < 0.5, frequent[labels], other)
     patterns = stream.standard_normal((classes, *shape), np.float32)
-    noise: np.ndarray = stream.standard_normal(whole, np.float32)
-    return patterns[labels] + noise
+    samples: np.ndarray = patterns[labels] + stream.standard_normal(whole, np.float32)
+    return samples
 
 
 def _noisy(labels: np.ndarray, classes: int, shape: Shape, file: Path | None) -> np.ndarray:
