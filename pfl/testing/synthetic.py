@@ -91,12 +91,14 @@ def make_clients(dataset: Dataset, sizes: Sequence[int], tests: int | Sequence[i
 def _series_or_tokens(labels: np.ndarray, classes: int, shape: Shape) -> np.ndarray:
     """A noisy sample of its class's pattern for each label: float32, or int32 for tokens."""
     stream = generator(0, "tests")
+    whole = (len(labels), *shape)
     if isinstance(shape, TokenShape):
-        patterns = stream.integers(0, shape.tokens, (classes, *shape))
-        other = stream.integers(0, shape.tokens, (len(labels), *shape))
-        return np.where(stream.random(other.shape) < 0.5, patterns[labels], other).astype(np.int32)
-    patterns = stream.standard_normal((classes, *shape))
-    return (patterns[labels] + stream.standard_normal((len(labels), *shape))).astype(np.float32)
+        frequent = stream.integers(0, shape.tokens, (classes, *shape), np.int32)
+        other = stream.integers(0, shape.tokens, whole, np.int32)
+        return np.where(stream.random(whole) < 0.5, frequent[labels], other)
+    patterns = stream.standard_normal((classes, *shape), np.float32)
+    samples: np.ndarray = patterns[labels] + stream.standard_normal(whole, np.float32)
+    return samples
 
 
 def _noisy(labels: np.ndarray, classes: int, shape: Shape, file: Path | None) -> np.ndarray:

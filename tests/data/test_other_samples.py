@@ -147,7 +147,7 @@ def test_every_value_of_a_column_is_a_client():
     partition = make_partition("by:subject,test=0.5", data, None)
     own = [set(SUBJECT[index].tolist()) for index in partition.train]
     assert own == [{4}, {5}, {30}]
-    assert partition.notes == ("clients: 4; 5; 30",)
+    assert partition.notes == ("clients: '4', '5', '30'",)
     assert partition.spec == "by:subject,min=2,test=0.5,seed=0"
 
 
@@ -155,7 +155,7 @@ def test_a_column_of_names_whose_small_clients_are_left_out_and_of_which_some_ar
     names = np.array(["b"] * 10 + ["a, the first"] * 13 + ["c"])
     data = from_arrays(KINDS["features"], LABELS, columns={"the school, in full": names})
     partition = make_partition("by:the school, in full,min=5", data, None)
-    assert partition.notes == ("clients: a, the first; b",)
+    assert partition.notes == ("clients: 'a, the first', 'b'",)
     assert make_partition("by:the school, in full", data, 1).clients == 1
     with pytest.raises(InvalidInput, match=r"^clients: 3 is not accepted; expected at most 2, the values"):
         make_partition("by:the school, in full", data, 3)

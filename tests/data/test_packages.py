@@ -46,6 +46,8 @@ def test_its_clients_are_natural(name, rule, clients):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_missing_package_is_one_line(name, monkeypatch, tmp_path):
     monkeypatch.setenv("PFL_CACHE", str(tmp_path))
+    for module in [each for each in sys.modules if each.startswith(f"{PACKAGES[name]}.")]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, PACKAGES[name], None)
     with pytest.raises(InvalidInput, match=rf"^dataset: {name} needs .*pip install {PACKAGES[name]}\)$"):
         load(name, progress=False)

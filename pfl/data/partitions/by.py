@@ -40,7 +40,7 @@ class By(PoolingRule):
             accepted = f"at most {len(groups)}, the values of {self.column} with at least {self.min} samples"
             raise InvalidInput("clients", draw.clients, accepted)
         parts = [groups[i] for i in np.sort(draw.rng.choice(len(groups), draw.clients, replace=False))]
-        draw.notes.append(f"clients: {'; '.join(str(values[part[0]]) for part in parts)}")
+        draw.notes.append(f"clients: {listed([str(values[part[0]]) for part in parts])}")
         return parts
 
     def _values(self, dataset: Dataset) -> np.ndarray:
