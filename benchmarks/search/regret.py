@@ -35,9 +35,11 @@ from pipeline.sweep.search import Study, plan_of
 
 REPLAYS = 20
 """Of each search on each pool, with a sampler seed of its own; the training seeds take turns."""
-BUDGET = 9
+BUDGET = 27
 """Of a search, in runs of the pinned configuration, counted in training samples."""
 COSTS = np.arange(1.0, BUDGET + 1)
+SHOWN = (3.0, 9.0, 27.0)
+"""Costs in the page's table; a cell with ``budget: 3`` and three seeds costs 9."""
 INACTIVE = 0.5
 """The place of a conditional parameter without effect, in the distance between configurations."""
 
@@ -283,33 +285,34 @@ def plot(rows: Sequence[RegretRow]) -> str:
 
 def page(rows: Sequence[RegretRow], name: str, held_out: bool) -> str:
     """The page as Markdown."""
-    shown = [cost for cost in (3.0, 6.0, 9.0) if cost in COSTS]
     count = len({(row.workload, row.method) for row in rows})
     which = "the pools that were kept apart" if held_out else "the pools that are not kept apart"
     lines = [
         "| Search | "
-        + " | ".join(f"Regret, {cost:g} runs | Rank, {cost:g} runs" for cost in shown)
+        + " | ".join(f"Regret, {cost:g} runs | Rank, {cost:g} runs" for cost in SHOWN)
         + " |\n| --- |"
-        + " ---: | ---: |" * len(shown)
+        + " ---: | ---: |" * len(SHOWN)
     ]
     for search in SEARCHES:
         numbers = []
-        for cost in shown:
+        for cost in SHOWN:
             regrets, ranks = over_pools(rows, search, cost)
             numbers += [_interval(regrets), _interval(ranks)]
         lines.append(f"| {search} | " + " | ".join(numbers) + " |")
     table = "\n".join(lines)
     return f"""# Searches replayed on learning curves
 
-{count} pools, {which} (`benchmarks/search/pools.py` describes them). Every search gets the same number of
-training samples, counted in runs of the pinned configuration, with which it begins. Regret is the accuracy in
-points by which the configuration that a search has found is below the best of the pool: the configuration
-with the highest accuracy with one seed, judged by its mean over {len(SEEDS)} seeds. Ranks are among the
-{len(SEARCHES)} searches, from 1 for the lowest regret. Means over {REPLAYS} replays and all pools, ± half of
-a 95 % interval over the pools; [{name}.csv]({name}.csv) has each pool with its interval over the replays.
+{count} pools, {which} (`benchmarks/search/pools.py` describes them).
+Every search begins with the pinned configuration and gets the same number of training samples, counted in
+runs of the pinned configuration. It has found the configuration with the highest accuracy with one seed; its
+regret is the mean accuracy of this configuration over {len(SEEDS)} seeds, in points below the best of the
+pool. Ranks are among the {len(SEARCHES)} searches, from 1 for the lowest regret. Means over {REPLAYS} replays
+and all pools, ± half of a 95 % interval over the pools; [{name}.csv]({name}.csv) has each pool with its
+interval over the replays.
 
 "ours" is the pipeline's search without its final comparison. The others are Optuna's samplers with their
-defaults, one trial after another; Hyperband is Optuna's pruner with its TPE sampler.
+defaults, one trial after another; TPE and GP draw their first ten trials at random. Hyperband is Optuna's
+pruner with its TPE sampler.
 `python -m benchmarks.search.regret{" --held-out" if held_out else ""}` writes this page.
 
 {table}
