@@ -41,6 +41,7 @@ def labels_of(dataset: str) -> Dataset:
         writer=number % WRITERS,
         domain=number // known.classes % DOMAINS,
         domains=tuple(map(str, range(DOMAINS))),
+        columns=dict.fromkeys(("artist", "school", "subject"), number // 40),
     )
 
 
