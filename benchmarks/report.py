@@ -46,7 +46,12 @@ def main() -> None:
     with rc_context(STYLE):
         for name, figures in speed.items():
             (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
-    context: dict[str, Any] = {"curves": CURVES, "median": median, "times_naive": times_naive, "peers": summary}
+    context: dict[str, Any] = {
+        "curves": CURVES,
+        "median": median,
+        "times_naive": times_naive,
+        "peers": summary,
+    }
     write_page(FOLDER, "speed.md.j2", speed=speed, **context)
 
 
@@ -59,7 +64,7 @@ def peers(figures: Figures) -> Figure:
     figure, axes = _panels(len(models), 1 + 0.4 * len(names))
     for panel, model in zip(axes, models, strict=True):
         ratios = {(row["peer"], row["cores"]): row["training_ratio"] for row in rows if row["model"] == model}
-        for number, cores in enumerate(counts):
+        for number, cores in enumerate(count for count in counts if (names[0], count) in ratios):
             places = [place + 0.38 * (number - (len(counts) - 1) / 2) for place in range(len(names))]
             values = [ratios[name, cores] for name in names]
             label = f"{cores} core{'s' * (cores > 1)}"

@@ -1,17 +1,14 @@
-"""BlazeFL: its FedAvg, one client after another on one core, a pool of processes on more."""
+"""BlazeFL: its FedAvg, one client after another on one core, a thread per core on more."""
 
 import sys
-import tempfile
-from pathlib import Path
 
-import torch.multiprocessing
 from blazefl.contrib import (
     FedAvgBaseClientTrainer,
     FedAvgBaseServerHandler,
-    FedAvgProcessPoolClientTrainer,
+    FedAvgThreadPoolClientTrainer,
 )
 from blazefl.contrib.fedavg import FedAvgPartitionType
-from blazefl.core import IPCMode, ModelSelector, PartitionedDataset
+from blazefl.core import ModelSelector, PartitionedDataset
 from torch.utils.data import DataLoader, TensorDataset
 from work import TEST_BATCH, Record, Work
 
@@ -25,7 +22,7 @@ class Networks(ModelSelector):
 
 
 class Images(PartitionedDataset):
-    """Reads a client's samples when it trains, so that a process need not be sent all of them."""
+    """Reads a client's samples when it trains, so that they need not all be in memory."""
 
     def __init__(self, work):
         self.work = work
@@ -51,8 +48,9 @@ class GivenParticipants(FedAvgBaseServerHandler):
 
 
 def main():
-    pool = work.workers > 1
-    setting = f"pool of {work.workers} processes, shared memory" if pool else "one client after another"
+    setting = (
+        f"{work.workers} threads, its recommended mode" if work.workers > 1 else "one client after another"
+    )
     record = Record(work, "blazefl", setting)
     networks, images = Networks(work), Images(work)
     server = GivenParticipants(
@@ -77,30 +75,21 @@ def main():
         "lr": work.lr,
         "seed": 0,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        if pool:
-            trainer = FedAvgProcessPoolClientTrainer(
-                **schedule,
-                share_dir=Path(folder, "share"),
-                state_dir=Path(folder, "state"),
-                num_parallels=work.workers,
-                ipc_mode=IPCMode.SHARED_MEMORY,
-            )
-        else:
-            trainer = FedAvgBaseClientTrainer(**schedule)
-        for number in range(1, work.rounds + 1):
-            participants = server.sample_clients()
-            samples = work.epochs * sum(len(work.partition["train"][client]) for client in participants)
-            with record.training(number, samples):
-                trainer.local_process(server.downlink_package(), participants)
-            for package in trainer.uplink_package():
-                server.load(package)
-            if work.due(number):
-                record.accuracies[number] = 100 * server.get_summary()["server_acc"]
+    if work.workers > 1:
+        trainer = FedAvgThreadPoolClientTrainer(**schedule, num_parallels=work.workers)
+    else:
+        trainer = FedAvgBaseClientTrainer(**schedule)
+    for number in range(1, work.rounds + 1):
+        participants = server.sample_clients()
+        samples = work.epochs * sum(len(work.partition["train"][client]) for client in participants)
+        with record.training(number, samples):
+            trainer.local_process(server.downlink_package(), participants)
+        for package in trainer.uplink_package():
+            server.load(package)
+        if work.due(number):
+            record.accuracies[number] = 100 * server.get_summary()["server_acc"]
     record.write(server.model)
 
 
 work = Work.read(sys.argv[1])
-if __name__ == "__main__":
-    torch.multiprocessing.set_start_method("fork")
-    main()
+main()
