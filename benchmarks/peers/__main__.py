@@ -31,9 +31,9 @@ from benchmarks.peers.tree import run_tree
 from benchmarks.workload import Device, JsonFile, run, write
 from pfl.core.errors import InvalidInput, unknown_name
 
-ROUNDS = {"lenet5_bn": 8, "cnn4": 2}
+ROUNDS = {"lenet5_bn": 6, "cnn4": 2}
 """Rounds that take a similar time."""
-CHECK = {"rounds": 2, "epochs": 1, "shuffle": False}
+CHECK = {"rounds": 1, "epochs": 1, "shuffle": False}
 """Few steps, as the differences by rounding grow with every step."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pfl-repro/peers"
 TIMEOUT = 150.0  # seconds of one run

@@ -13,7 +13,7 @@ import torch
 from benchmarks.peers.scripts.work import network
 from benchmarks.workload import Workload
 
-WORKLOAD = Workload(partition="dirichlet:0.1,min=10,test=0.5,seed=15", eval_every=4)
+WORKLOAD = Workload(partition="dirichlet:0.1,min=10,test=0.5,seed=15", eval_every=3)
 """With this seed, no client's last batch has a single sample, which only some of the frameworks leave out."""
 
 
