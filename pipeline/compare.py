@@ -31,7 +31,7 @@ def compare(*tables: str, method: str | None = None, settings: Collection[str] =
 
     >>> frame = pfl.compare("digits", "digits-tuned")
     >>> frame[["setting", "row", "table", "mean", "difference"]].round(1).iloc[-1].to_dict()
-    {'setting': 'dir', 'row': 'fedprox', 'table': 'digits-tuned', 'mean': 90.0, 'difference': 3.0}
+    {'setting': 'dir', 'row': 'FedProx', 'table': 'digits-tuned', 'mean': 90.0, 'difference': 3.0}
 
     Args:
         tables: two or more, of which the first is subtracted from the others; one with ``method``.

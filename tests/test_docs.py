@@ -48,7 +48,7 @@ OUTSIDE_THE_SITE = [
     ),
     EXAMPLE,
 ]
-WRITTEN_BY_THE_READER = {"tables/mine.yaml", "pfl/methods/latehead.py"}
+WRITTEN_BY_THE_READER = {"tables/mine.yaml", "tables/women.yaml", "pfl/methods/latehead.py"}
 ENVIRONMENT = re.compile(r"^([A-Z_]+=\S+ +)*")
 
 

@@ -155,7 +155,7 @@ def trials(
         Path, typer.Argument(metavar="FILE", resolve_path=True, help="Output file, one trial per line.")
     ],
 ) -> None:
-    """Write the pending trials of a table, to run on another machine.
+    """Write a table's pending trials, for another machine.
 
     There, `pfl run-trials FILE` runs them. Add the records that it writes with `pfl ledger import`, and
     repeat until no trial is pending.
@@ -307,7 +307,7 @@ def report(
         bool, typer.Option("--publish", help="Also write reports and overview to reports/, which is in git.")
     ] = False,
 ) -> None:
-    """Write reports of whole tables from the ledger, without training.
+    """Write reports of whole tables from the ledger.
 
     Reports are written to results/TABLE/report/ and ignore the subset in params.yaml. --publish requires that
     this subset is empty.
@@ -356,7 +356,7 @@ def compare(
         Path | None, typer.Option(resolve_path=True, help="Also write it to this file: .csv or .md.")
     ] = None,
 ) -> None:
-    """Show tables side by side, or a method among the rows of a table.
+    """Show tables side by side, or a method among a table's rows.
 
     Differences are paired, with 95 % intervals. Columns are matched by the names of settings, rows by their
     printed names; the first table is subtracted from the others. With --method, only the pending simulations
@@ -387,7 +387,7 @@ def reproduce(
         typer.Option(resolve_path=True, help="Output folder; by default results/TABLE/reproduction."),
     ] = None,
 ) -> None:
-    """Check as many published numbers of a paper's table as a time allows.
+    """Check a table's published numbers within a given time.
 
     The paper's own method and the strongest baseline of each column come first, and cheap runs before
     expensive ones. Runs that the ledger has are used and cost nothing. The cost is printed before the start,
@@ -413,7 +413,7 @@ def figure(
         Path | None, typer.Option(resolve_path=True, help="Output folder; by default reports/figures.")
     ] = None,
 ) -> None:
-    """Draw a figure of a paper and test the paper's claims about it.
+    """Draw a figure of a paper and test the claims about it.
 
     Runs that are not in the ledger are computed. With options, the figure is reduced and labelled as such.
     """

@@ -138,13 +138,13 @@ def test_a_number_away_from_its_default_is_accepted(declared, default, values):
 
 
 def mean_over_clients(patch: pytest.MonkeyPatch) -> None:
-    original = evaluation._averages
+    original = evaluation.averages_of
 
     def averages(**sums: Any) -> Accuracy:
         score = original(**sums)
         return replace(score, pooled=score.client_mean)
 
-    patch.setattr(evaluation, "_averages", averages)
+    patch.setattr(evaluation, "averages_of", averages)
 
 
 def first_128_images(patch: pytest.MonkeyPatch) -> None:

@@ -141,10 +141,9 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
 def test_a_partition_from_before_an_edit_of_the_table_is_not_used(edit, old, new):
     edit("search: {trials: 4}\n", "")
     preparation.partition("small")
-    pfl("trials", "small", "trials.jsonl")
     edit(old, new)
     with pytest.raises(InvalidInput, match=r"dir.*\.npz .*run `pfl stage partition small` first"):
-        pfl("trials", "small", "trials.jsonl")
+        pfl("stage", "sweep", "small")
 
 
 @pytest.mark.usefixtures("data")
@@ -158,17 +157,14 @@ def test_a_data_set_from_after_the_download_stage_is_named(edit):
 @pytest.mark.usefixtures("data")
 def test_a_sweep_before_the_partition_stage_is_one_line():
     with pytest.raises(InvalidInput, match=r"dir\.npz .*run `pfl stage partition small` first"):
-        pfl("trials", "small", "trials.jsonl")
+        pfl("stage", "sweep", "small")
 
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ("trials", "small", "trials.jsonl"),
-            r"small\.json .*run `pfl stage download small` first",
-        ),
+        (("stage", "sweep", "small"), r"small\.json .*run `pfl stage download small` first"),
         (("stage", "partition", "small"), r"small\.json .*run `pfl stage download small` first"),
         (("stage", "report", "small"), "a table whose data and records are here"),
         (("track", "small"), "a table whose data and records are here"),
