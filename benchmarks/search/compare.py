@@ -6,8 +6,9 @@ proposal gets the curve of the nearest configuration that its search has not tri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -181,6 +182,12 @@ def at(progress: Progress, cost: float) -> float:
     return [0.0, *(accuracy for spent, accuracy in progress if spent <= cost + 1e-9)][-1]
 
 
+def changes(rows: Sequence[SearchCost]) -> list[SearchCost]:
+    """The first row of each search, and those at which its rounded accuracy changes."""
+    rounded = (row._replace(accuracy=round(row.accuracy, 3)) for row in rows)
+    return [next(same) for _, same in groupby(rounded, key=lambda row: row._replace(runs=0))]
+
+
 def main() -> None:
     """Replay, and write the report with its rows."""
     rows = [
@@ -192,8 +199,7 @@ def main() -> None:
         for progress in [search(workload, method, sampler)]
         for cost in range(1, BUDGET + 1)
     ]
-    rounded = ((*row[:-1], round(row.accuracy, 3)) for row in rows)
-    write_text(FOLDER / "compare.csv", csv_text(SearchCost._fields, rounded))
+    write_text(FOLDER / "compare.csv", csv_text(SearchCost._fields, changes(rows)))
     write_text(FOLDER / "compare.svg", plot(rows))
     write_text(FOLDER / "compare.md", report(rows))
 
@@ -244,7 +250,8 @@ the highest accuracy with one seed; its accuracy is the mean over {len(SEEDS)} s
 
 The searches are replayed on a pool of {CONFIGURATIONS} configurations of each method and workload, whose
 learning curves are measured (`pool-<workload>.csv`): a proposal gets the curve of the nearest configuration
-that the search has not tried yet. [compare.csv](compare.csv) has every search;
+that the search has not tried yet. [compare.csv](compare.csv) has every search,
+with a line per change of its accuracy;
 `python -m benchmarks.search.compare` replays them. Before the end of its first bracket, successive halving
 has found nothing ("–").
 

@@ -131,10 +131,15 @@ def convergence(summary: Summary) -> Figure:
 
     from matplotlib.ticker import MaxNLocator
 
-    figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=attrgetter("simulated"))
+    shown = told_apart(summary)
+
+    def drawn(entry: Entry) -> bool:
+        return bool(entry.simulated) and entry.row in shown
+
+    figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=drawn)
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend(figure, summary, drawn=attrgetter("simulated"))
+    legend(figure, summary, drawn=drawn)
     return figure
 
 
@@ -189,6 +194,16 @@ def _client_means(entry: Entry) -> np.ndarray:
             if client.accuracy is not None:
                 by_client.setdefault(client.client, []).append(client.accuracy)
     return np.array([np.mean(values) for values in by_client.values()])
+
+
+def told_apart(summary: Summary) -> set[str]:
+    """The rows whose curves are drawn: of more than there are colours, those highest on average."""
+
+    def height(line: Line) -> float:
+        scores = [entry.score.mean for entry in line.entries.values() if entry.score]
+        return float(np.mean(scores)) if scores else -np.inf
+
+    return {line.row for line in sorted(summary.pinned, key=height, reverse=True)[: len(COLOURS)]}
 
 
 # ---- figures -------------------------------------------------------------------------------------------

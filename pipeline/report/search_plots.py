@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.hyper import Hyperparameter
-from pipeline.report.plots import GRID, STYLE, WIDTH, Look, legend, looks, panels
+from pipeline.report.plots import GRID, STYLE, WIDTH, Look, legend, looks, panels, told_apart
 from pipeline.report.search_tables import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
@@ -64,8 +64,14 @@ def _cost(summary: Summary) -> Figure:
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    figure = panels(summary, panel, "Training samples (million)", "Best validation accuracy so far (%)")
-    legend(figure, summary)
+    shown = told_apart(summary)
+
+    def drawn(entry: Entry) -> bool:
+        return bool(entry.rows) and entry.row in shown
+
+    labels = "Training samples (million)", "Best validation accuracy so far (%)"
+    figure = panels(summary, panel, *labels, drawn=drawn)
+    legend(figure, summary, drawn=drawn)
     return figure
 
 

@@ -44,14 +44,14 @@ CAPTIONS = {
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
     "and ours (a marker, with its standard deviation).",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
-    "standard deviation.",
+    "standard deviation. Of more than twelve rows, the twelve with the highest means are drawn.",
     "clients": "Accuracy of every client's own model on its own test set in the last round: one tick per "
     "client (mean over the seeds), a bar from the first to the third quartile, and a dot at the median.",
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the total traffic of all clients, sent and received.",
     "ranks": leads.RANK_RULE,
     "search": "Best validation accuracy in the last round so far, against the training samples that the "
-    "search has spent.",
+    "search has spent. Of more than twelve rows, the twelve with the highest means are drawn.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
     "selected": "Selected on a validation part of each client's training samples, then run with all seeds on "
@@ -94,7 +94,7 @@ def write_report(table: str, root: Path) -> Path:
         drawn |= leaderboard.draw(board)
     if ranks_over:
         drawn["ranks"] = leads.diagram(ranks_over)
-    at_moments = moments.blocks(summary)
+    at_moments = [] if board else moments.blocks(summary)  # two columns of a leaderboard have them
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
     partitions, ranks = _partition_plots(summary, root), tuning.tuned(summary)

@@ -175,7 +175,8 @@ def test_accuracy_is_in_per_cent():
 
 GRANDCHILD = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; x = bytearray(80_000_000); sum(range(30_000_000)); time.sleep(1)"])
+work = "import time; x = bytearray(80_000_000); sum(range(30_000_000)); time.sleep(1)"
+child = subprocess.Popen([sys.executable, "-c", work])
 """
 
 
