@@ -144,16 +144,21 @@ def convergence(summary: Summary) -> Figure:
 
 
 def clients(summary: Summary) -> Figure:
-    """Each client's accuracy (a tick; its mean over the seeds), quartiles (bar) and median (dot)."""
+    """Each client's accuracy (a tick; its mean over the seeds), quartiles (bar) and median (dot).
+
+    With more rows than there are colours, a line from the lowest to the highest accuracy replaces the ticks.
+    """
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         values = _client_means(entry)
         place = places[entry.row]
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
-        # One path for all ticks keeps a page with a hundred clients in a hundred cells small.
-        x = np.repeat(values, 3)
-        y = np.tile([place - 0.3, place + 0.3, np.nan], len(values))
+        if len(places) > len(COLOURS):
+            x, y = np.array([values.min(), values.max()]), np.array([place, place])
+        else:  # one path for all ticks keeps the picture small
+            x = np.repeat(values, 3)
+            y = np.tile([place - 0.3, place + 0.3, np.nan], len(values))
         axes.plot(x, y, color=look.colour, alpha=0.45, linewidth=0.9)
         axes.plot([low, high], [place, place], color=look.colour, linewidth=5, solid_capstyle="butt")
         axes.plot(median, place, "o", color=PAPER, markeredgecolor=look.colour, markersize=5.5)

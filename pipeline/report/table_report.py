@@ -46,7 +46,8 @@ CAPTIONS = {
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation. Of more than twelve rows, the twelve with the highest means are drawn.",
     "clients": "Accuracy of every client's own model on its own test set in the last round: one tick per "
-    "client (mean over the seeds), a bar from the first to the third quartile, and a dot at the median.",
+    "client (mean over the seeds), or a line over their range if there are more than twelve rows; a bar from "
+    "the first to the third quartile, and a dot at the median.",
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the total traffic of all clients, sent and received.",
     "ranks": leads.RANK_RULE,
