@@ -153,9 +153,11 @@ class Board:
             sentences.append(f"Its lead over {baseline} is {signed(gap.mean)} points{interval}.")
         level = [standing for standing in others if standing.level]
         if level:
-            methods = "method cannot" if len(level) == 1 else "methods cannot"
-            sentences.append(f"{len(level)} other {methods} be told apart from it ({LEVEL} in the table).")
-            sentences.append(self._cheapest(first, level))
+            ranks = amount(len(self.summary.table.seeds) * len(self.settings), "rank")
+            sentences.append(
+                f"By {ranks} of each, Nemenyi's test separates it from {len(others) - len(level)} of the "
+                f"{len(others)} others ({LEVEL}: not separated)."
+            )
         else:
             sentences.append("Every other method has a significantly worse mean rank.")
         if self.untuned:
@@ -178,15 +180,6 @@ class Board:
         """The highest accuracy at a moment; None if no method has recorded it."""
         known = [standing for standing in self.standings if standing.moments[moment] is not None]
         return max(known, key=lambda standing: standing.moments[moment] or 0, default=None)
-
-    def _cheapest(self, first: Standing, level: Iterable[Standing]) -> str:
-        """Which of ``level`` sends least, if it sends less than the first."""
-        traffic = {standing.label: standing.quantities["megabytes"] or 0.0 for standing in level}
-        own = first.quantities["megabytes"] or 0.0
-        label = min(traffic, key=lambda name: traffic[name])
-        if traffic[label] >= own:
-            return "None of them sends less."
-        return f"Of these, {label} sends least, {points(traffic[label])} MB per run instead of {points(own)}."
 
     @property
     def limits(self) -> list[str]:

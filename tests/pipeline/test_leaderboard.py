@@ -45,10 +45,10 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
     assert set(ran) == {"dir/fedper"}
     table = load_table("board-with-fedper")
     assert (table.search.budget, table.seeds) == (1, [0, 1, 2])
-    assert "fedper has place " in done.stdout
+    assert "FedPer has place " in done.stdout
     assert "→" in done.stdout
     report = Path("results/board-with-fedper/report")
-    assert "Minus fedper" in (report / "README.md").read_text()
+    assert "Minus FedPer" in (report / "README.md").read_text()
     assert (report / "leaderboard.html").is_file()
     assert not Path("reports").exists()
     ran.clear()
