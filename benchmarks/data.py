@@ -80,6 +80,7 @@ EXAMPLES = {
     "spfl-noniid": Example("SPFL and PLGA, 6 classes, non-IID", "classes_noniid:6,test=0.2", 10),
 }
 NEEDS = {
+    "by": "a data set with columns, as smartwatch",
     "class_sets": "the classes of every client, as toy studies have them",
     "domain": "a data set with domains, as domainnet",
     "file": "a JSON file with index lists of every client",
