@@ -155,8 +155,8 @@ class Board:
         if level:
             ranks = amount(len(self.summary.table.seeds) * len(self.settings), "rank")
             sentences.append(
-                f"By {ranks} of each, Nemenyi's test separates it from {len(others) - len(level)} of the "
-                f"{len(others)} others ({LEVEL}: not separated)."
+                f"With {ranks} per method, Nemenyi's test separates it from {len(others) - len(level)} of "
+                f"the {len(others)} others ({LEVEL}: not separated)."
             )
         else:
             sentences.append("Every other method has a significantly worse mean rank.")
