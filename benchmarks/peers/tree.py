@@ -100,8 +100,9 @@ def _cpu_seconds(pid: int) -> float:
 def _end(mark: str) -> None:
     """Wait for the rest of a tree, and kill what does not end."""
     deadline = time.perf_counter() + GRACE
-    while (pids := members(mark)) and time.perf_counter() < deadline:
+    while pids := members(mark):
+        if time.perf_counter() >= deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(PAUSE / 5)
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
