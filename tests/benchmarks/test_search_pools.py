@@ -70,13 +70,13 @@ def test_a_file_gives_back_the_pool(tmp_path):
 
 
 def test_a_fifth_of_the_pools_is_kept_apart(tmp_path):
-    apart = held_out("digits-pool")
-    assert len(apart) == len(METHODS) // 5
-    for method in (min(apart), min(set(METHODS) - apart)):
+    reserved = held_out("digits-pool")
+    assert len(reserved) == len(METHODS) // 5
+    for method in (min(reserved), min(set(METHODS) - reserved)):
         made_up(method, 4).save(tmp_path)
     (known,), (hidden,) = pools.pools(tmp_path), pools.pools(tmp_path, kept_apart=True)
-    assert known.method not in apart
-    assert hidden.method in apart
+    assert known.method not in reserved
+    assert hidden.method in reserved
 
 
 @pytest.mark.parametrize("name", ["ours", "TPE", "Hyperband", "random"])
@@ -103,9 +103,9 @@ def test_a_trial_that_costs_twice_as_much_is_counted_twice():
 def test_the_page_shows_every_search_with_intervals_over_the_pools(tmp_path, monkeypatch):
     monkeypatch.setattr(regret, "REPLAYS", 2)
     monkeypatch.setattr(regret, "SEARCHES", {name: regret.SEARCHES[name] for name in ("ours", "random")})
-    apart = held_out("digits-pool")
+    reserved = held_out("digits-pool")
     for method in ("fedprox", "fedper", "fedrep"):
-        if method not in apart:
+        if method not in reserved:
             made_up(method).save(tmp_path)
     regret.main(tmp_path, tmp_path, held_out=False)
     text = (tmp_path / "regret.md").read_text()

@@ -176,23 +176,29 @@ def test_in_bfloat16_they_are_as_near_to_those_of_float64_as_torchs(block, train
         assert error < 2 * torchs + 0.01 * expected.norm() + 1e-3
 
 
-@needs_bf16
-@pytest.mark.parametrize("name", ["lenet4", "lenet5_bn", "spfl_cnn", "cnn4", "resnet8"])
-@pytest.mark.parametrize("images", [24, 33])
-def test_in_bfloat16_gradients_of_a_network_are_as_near_as_torchs(name, images):
+def gradient_of(name: str, images: int) -> Callable[..., Tensor]:
+    """The gradient (parameters,) of a network, by dtype, by kernels for one client or not, and by bf16."""
     torch.manual_seed(images)
     net = MODELS[name]((3, 32, 32), 10)
     x, y = torch.randn(images, 3, 32, 32), torch.randint(10, (images,))
 
-    def gradient(dtype: torch.dtype, alone: bool) -> Tensor:
+    def gradient(dtype: torch.dtype, alone: bool, bf16: bool = False) -> Tensor:
         mine = copy.deepcopy(net).to(dtype)
         mine.extractor.single_client = alone
-        mine.bf16 = dtype == torch.float32
+        mine.bf16 = bf16
         gradients = torch.autograd.grad(F.cross_entropy(mine(x.to(dtype)), y), list(mine.parameters()))
         return torch.cat([each.double().flatten() for each in gradients])
 
+    return gradient
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", ["lenet4", "lenet5_bn", "spfl_cnn", "cnn4", "resnet8"])
+@pytest.mark.parametrize("images", [24, 33])
+def test_in_bfloat16_gradients_of_a_network_are_as_near_as_torchs(name, images):
+    gradient = gradient_of(name, images)
     expected = gradient(torch.float64, alone=False)
-    ours, theirs = ((gradient(torch.float32, alone) - expected).norm() for alone in (True, False))
+    ours, theirs = ((gradient(torch.float32, alone, bf16=True) - expected).norm() for alone in (True, False))
     assert 0 < ours < 1.5 * theirs
 
 
@@ -210,16 +216,7 @@ def test_under_autocast_images_are_in_bfloat16_and_the_gradients_of_weights_are_
 @pytest.mark.parametrize("name", ["lenet4", "lenet5_bn", "spfl_cnn", "cnn4", "resnet8"])
 @pytest.mark.parametrize("images", [12, 16, 17, 32, 39])
 def test_gradients_of_a_network_are_torchs(name, images):
-    torch.manual_seed(images)
-    net = MODELS[name]((3, 32, 32), 10)
-    x, y = torch.randn(images, 3, 32, 32), torch.randint(10, (images,))
-
-    def gradient(dtype: torch.dtype, alone: bool) -> Tensor:
-        mine = copy.deepcopy(net).to(dtype)
-        mine.extractor.single_client = alone
-        gradients = torch.autograd.grad(F.cross_entropy(mine(x.to(dtype)), y), list(mine.parameters()))
-        return torch.cat([each.double().flatten() for each in gradients])
-
+    gradient = gradient_of(name, images)
     expected = gradient(torch.float64, alone=False)
     # Of some of these batches a value is within rounding of zero or of another: ReLU or pooling then decides
     # otherwise, in torch's networks as often as in ours, which moves the gradient by up to a per cent.
