@@ -131,11 +131,7 @@ def convergence(summary: Summary) -> Figure:
 
     from matplotlib.ticker import MaxNLocator
 
-    shown = told_apart(summary)
-
-    def drawn(entry: Entry) -> bool:
-        return bool(entry.simulated) and entry.row in shown
-
+    drawn = told_apart(summary, attrgetter("simulated"))
     figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=drawn)
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -201,14 +197,15 @@ def _client_means(entry: Entry) -> np.ndarray:
     return np.array([np.mean(values) for values in by_client.values()])
 
 
-def told_apart(summary: Summary) -> set[str]:
-    """The rows whose curves are drawn: of more than there are colours, those highest on average."""
+def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[Entry], bool]:
+    """``drawn``, but of more rows than there are colours only for those that are highest on average."""
 
     def height(line: Line) -> float:
         scores = [entry.score.mean for entry in line.entries.values() if entry.score]
         return float(np.mean(scores)) if scores else -np.inf
 
-    return {line.row for line in sorted(summary.pinned, key=height, reverse=True)[: len(COLOURS)]}
+    rows = {line.row for line in sorted(summary.pinned, key=height, reverse=True)[: len(COLOURS)]}
+    return lambda entry: bool(drawn(entry)) and entry.row in rows
 
 
 # ---- figures -------------------------------------------------------------------------------------------

@@ -91,7 +91,8 @@ def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
     """The trials of a cell that ran to the last round with the first seed; none with one objective."""
     search = next(method.search for method in summary.table.methods if method.id == row)
     search = search or summary.table.search
-    cell = next((one for one in summary.results.cells if (one.setting, one.row) == (setting, row)), None)
+    place = setting, row
+    cell = next((cell for cell in summary.results.cells if (cell.setting, cell.row) == place), None)
     if not cell or not search or not search.has_several_objectives:
         return []
     values = _values(cell, search)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.hyper import Hyperparameter
@@ -64,11 +65,7 @@ def _cost(summary: Summary) -> Figure:
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    shown = told_apart(summary)
-
-    def drawn(entry: Entry) -> bool:
-        return bool(entry.rows) and entry.row in shown
-
+    drawn = told_apart(summary, attrgetter("rows"))
     labels = "Training samples (million)", "Best validation accuracy so far (%)"
     figure = panels(summary, panel, *labels, drawn=drawn)
     legend(figure, summary, drawn=drawn)
