@@ -322,7 +322,13 @@ Statistic = Callable[[Client, Batch], Mapping[str, Tensor]]
 
 
 class Backend(Protocol):
-    """Runs local programs; `pfl.engine.loop` and `pfl.engine.stacked` agree to rounding."""
+    """Runs local programs; `pfl.engine.loop` and `pfl.engine.stacked` agree to rounding.
+
+    Attributes:
+        processes: among which the models of a call are divided.
+    """
+
+    processes: int
 
     def train(self, task: Task) -> Trained: ...
 

@@ -29,6 +29,7 @@ class LoopBackend:
     """
 
     def __init__(self, workers: int = 1):
+        self.processes = workers
         self.workers = Workers(workers)
 
     def train(self, task: Task) -> Trained:

@@ -140,6 +140,11 @@ class Server:
         return self.config.rounds
 
     @property
+    def processes(self) -> int:
+        """The number of processes that share the clients of a call."""
+        return self._backend.processes
+
+    @property
     def participants(self) -> Tensor:
         return self._participants
 

@@ -52,6 +52,8 @@ class StackedBackend:
         images: at most this many at once, over all models of an evaluation. Halved likewise.
     """
 
+    processes = 1
+
     def __init__(self, captures: Callable[[], Capture] | None = None) -> None:
         self.clients: int | None = None
         self.images = IMAGES_ON_GPU if captures else IMAGES

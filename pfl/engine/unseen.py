@@ -76,11 +76,10 @@ def _chosen(partition: Partition, clients: Sequence[int]) -> Partition:
 
 @dataclass(frozen=True)
 class Everybody:
-    """All clients of a simulation, those that train first; ``ids`` and ``seen`` as in `SeenFirst`."""
+    """All clients of a simulation, and their order."""
 
     federation: Federation
-    ids: tuple[int, ...]
-    seen: int
+    order: SeenFirst
 
 
 NewServer = Callable[[Config, Federation, Method], Server]
@@ -169,7 +168,7 @@ def _totals(server: Server, method: Method, moment: Moment) -> tuple[Tensor, Ten
 def _result(server: Server, everybody: Everybody, totals: Sequence[tuple[Tensor, Tensor]]) -> Unseen:
     """The scores of the unseen clients as received, adapted and from scratch."""
     federation = everybody.federation
-    joined = range(everybody.seen, federation.clients)
+    joined = range(everybody.order.seen, federation.clients)
     tests = torch.tensor([len(federation.test[client]) for client in joined], dtype=torch.float64)
     sizes = server.sizes[server.participants].cpu()
 
@@ -179,7 +178,7 @@ def _result(server: Server, everybody: Everybody, totals: Sequence[tuple[Tensor,
     received, adapted, scratch = (accuracy(*both) for both in totals)
     per_client = [
         UnseenClient(
-            everybody.ids[client],
+            everybody.order.ids[client],
             len(federation.train[client]),
             len(federation.test[client]),
             *(float(100 * correct[k] / tests[k]) if tests[k] else None for correct, _ in totals),

@@ -132,15 +132,15 @@ def simulate_together(
     partitions = [of_seed(partition, seed) for seed in seeds]
     orders = []
     if config.unseen:
-        orders = [seen_first(of_seed(partition, seed), config.unseen, seed) for seed in seeds]
-        partitions = [of.trained for of in orders]
+        orders = [seen_first(own, config.unseen, seed) for own, seed in zip(partitions, seeds, strict=True)]
+        partitions = [order.trained for order in orders]
     with numerics(config.precision), threads(execution.threads):
         dtype = getattr(torch, config.dtype)
         held_out = config.stop_share if config.patience else 0.0
         first = partitions[0]
         federation = Federation(dataset, visible(first), device, dtype, config.input_scale, held_out)
         federations = [federation if own is first else federation.divided(visible(own)) for own in partitions]
-        everybody = [Everybody(federation.divided(visible(of.partition)), of.ids, of.seen) for of in orders]
+        everybody = [Everybody(federation.divided(visible(order.partition)), order) for order in orders]
         backend = backend_for(execution, device)
         simulation = make_simulation(
             configs, federations, seeds, backend, measure, execution.moments, everybody

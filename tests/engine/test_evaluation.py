@@ -24,8 +24,8 @@ def simulation(method: str, dataset, partition) -> Simulation:
 class Counting(LoopBackend):
     """Takes note of how many models each evaluation saw."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, workers: int = 1):
+        super().__init__(workers)
         self.seen = []
 
     def collect(self, program, statistic, tensors, state, samples, each=False):
@@ -45,6 +45,15 @@ def test_a_global_model_is_evaluated_at_every_client(dataset, partition):
     run.advance()
     run.advance()
     assert run.backend.seen == [6, 6, 6, 2]  # after aggregation, and as local training left them
+
+
+@pytest.mark.parametrize(("workers", "models"), [(1, [1] * 6), (2, [4, 2])])
+def test_each_of_several_processes_has_several_clients(workers, models, dataset, partition, monkeypatch):
+    monkeypatch.setattr("pfl.engine.evaluation.PART_BYTES", 1 << 17)  # a model has 122 kB
+    config = dataclasses.replace(CONFIG, method="local", participation=1.0)
+    run = simulation_of(config, dataset, partition, Counting(workers))
+    run.advance()
+    assert run.backend.seen == models
 
 
 @pytest.mark.parametrize("method", ["fedavg", "pfedsim", "fedproto", "perfedavg"])
