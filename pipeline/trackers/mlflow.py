@@ -42,6 +42,9 @@ UI = "http://127.0.0.1:5000"
 VIEW = "mlflow.sharedViewState."
 """Prefix of the tags of an experiment with the state of its page: of a view that MLflow's users share."""
 
+SHARED = "viewStateShareKey"
+"""The parameter of a page's address that names such a view."""
+
 MOST_RUNS = 50_000  # that MLflow returns, far more than a table has
 METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
@@ -125,7 +128,8 @@ class MLflowTracker(Tracker):
         self._log_models(result)
 
     def report(self, folder: Path) -> str:
-        """Attach the report to a run of its own; return the page that compares the cells."""
+        """Attach the report to a run of its own; return the page that compares the cells, and how to see one
+        setting alone."""
         if known := self._runs.get(("", mapping.REPORT)):
             run = known.info.run_id
         else:
@@ -135,12 +139,22 @@ class MLflowTracker(Tracker):
         self._client.log_artifacts(run, str(folder))
         self._client.set_terminated(run)
         base = without_password(self._address).rstrip("/") if self._address.startswith("http") else UI
-        # By itself, the page shows ten runs. A filter in the address would replace that of the view.
-        view = {"searchFilter": f"tags.phase = '{mapping.CELL}'", "runsHiddenMode": "SHOW_ALL"}
-        self._client.set_experiment_tag(self._experiment, f"{VIEW}{mapping.CELL}", json.dumps(view))
-        query = {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
-        query |= {"viewStateShareKey": mapping.CELL}
-        return f"runs: mlflow ui, then {base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"
+        cells = f"tags.phase = '{mapping.CELL}'"
+        settings = sorted({cell.split("/")[0] for cell, phase in self._runs if phase == mapping.CELL})
+        for setting in settings:
+            self._share_view(setting, f"{cells} and tags.setting = '{setting}'")
+        self._share_view(mapping.CELL, cells)
+        query = {"workflowType": "machine_learning", "compareRunsMode": "CHART", SHARED: mapping.CELL}
+        line = f"runs: mlflow ui, then {base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"
+        if len(settings) > 1:
+            line += f"\n      for one column, end the URL with {SHARED}= and {' or '.join(settings)}"
+        return line
+
+    def _share_view(self, name: str, runs: str) -> None:
+        """Offer a page with the runs that match a filter, as ``SHARED`` in its address."""
+        # By itself, a page shows ten runs. A filter in the address would replace that of the view.
+        view = {"searchFilter": runs, "runsHiddenMode": "SHOW_ALL"}
+        self._client.set_experiment_tag(self._experiment, f"{VIEW}{name}", json.dumps(view))
 
     def _open_experiment(self) -> str:
         experiment = self._client.get_experiment_by_name(self.table)

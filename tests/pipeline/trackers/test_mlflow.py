@@ -209,10 +209,26 @@ def test_the_page_that_is_printed_shows_all_cells_in_colours_that_differ(root):
     assert len(set(colours)) == 12
     (root / "report").mkdir()
     line = MLflowTracker(root, "fake").report(root / "report")
-    assert line.endswith("compareRunsMode=CHART&viewStateShareKey=cell")
+    assert line.splitlines()[0].endswith("compareRunsMode=CHART&viewStateShareKey=cell")
+    assert view_of(root, "cell") == {"searchFilter": "tags.phase = 'cell'", "runsHiddenMode": "SHOW_ALL"}
+
+
+def test_a_page_shows_one_setting_alone(root):
+    enter(fake_results(methods=2, settings=2, seeds=1), root)
+    (root / "report").mkdir()
+    line = MLflowTracker(root, "fake").report(root / "report")
+    first, second = sorted({run.data.tags["setting"] for run in runs_of(root, "cell")})
+    assert line.splitlines()[1].strip() == (
+        f"for one column, end the URL with viewStateShareKey= and {first} or {second}"
+    )
+    shown = client_of(root).search_runs(["1"], view_of(root, second)["searchFilter"])
+    assert {run.data.tags["setting"] for run in shown} == {second}
+    assert len(shown) == 2
+
+
+def view_of(root: Path, name: str) -> dict:
     tags = client_of(root).get_experiment_by_name("fake").tags
-    view = json.loads(tags["mlflow.sharedViewState.cell"])
-    assert view == {"searchFilter": "tags.phase = 'cell'", "runsHiddenMode": "SHOW_ALL"}
+    return json.loads(tags[f"mlflow.sharedViewState.{name}"])
 
 
 def test_another_store_is_used(tmp_path, store, monkeypatch):
