@@ -126,7 +126,9 @@ class Simulation:
         if everybody is None:
             return SeedRun(method, server, ids=range(server.clients))
         test_unseen = partial(unseen.evaluate, server, method, everybody, new_server)
-        return SeedRun(method, server, ids=everybody.order.ids[: everybody.order.seen], test_unseen=test_unseen)
+        return SeedRun(
+            method, server, ids=everybody.order.ids[: everybody.order.seen], test_unseen=test_unseen
+        )
 
     def _build(self, method: Method, federation: Federation, seed: int) -> Network:
         """A client's networks with the common initialisation of ``seed``."""
