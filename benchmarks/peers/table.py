@@ -121,11 +121,12 @@ def write_readme(root: Path) -> None:
 
 def readme_block(figures: dict[str, Any]) -> str:
     """What stands between the marks of the README."""
+    machine = figures["hardware"]["gpu"] or figures["hardware"]["cpu"]
     return f"""\
 ![Local training, times the textbook loop]({FIGURES.with_suffix(".svg")})
 
 The speed of FedAvg on CIFAR-10 in 100 clients (LeNet-5 with batch norm), as a multiple of the textbook
-PyTorch loop's on as many cores: of local training, then of the whole run
-([how it is measured]({FIGURES.with_name("README.md")}#other-frameworks)).
+PyTorch loop's on as many cores: of local training, then of the whole run; on an idle {machine}, commit
+{figures["commit"][:10]} ([how it is measured]({FIGURES.with_name("README.md")}#other-frameworks)).
 
 {readme_table(figures)}"""
