@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from pfl.run.trials import Trial
 from pipeline.spec.axes import target
 from pipeline.spec.published import Published, find, published_cells
 from pipeline.spec.table import Table
+from pipeline.store.heartbeat import reached
 from pipeline.sweep.estimate import OVERHEAD, STARTUP, Expected, Work
 from pipeline.sweep.scheduler import Scheduler
 
@@ -30,7 +33,7 @@ class PendingRun:
 
     Attributes:
         cells: those that read their number off it.
-        seconds: its expected time.
+        seconds: its expected time, without the rounds that its checkpoint has.
     """
 
     key: str
@@ -128,8 +131,14 @@ def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expecte
                 rank = table.seeds.index(seed), 0, columns[setting], setting, position
             ranks[key] = min(rank, ranks.get(key, rank))
             cells = runs[key].cells if key in runs else ()
-            runs[key] = PendingRun(key, (*cells, name), seed, seconds[name])
+            left = _share_left(dataclasses.replace(cell.pinned.trial, seeds=(seed,)))
+            runs[key] = PendingRun(key, (*cells, name), seed, seconds[name] * left)
     return sorted(runs.values(), key=lambda run: ranks[run.key])
+
+
+def _share_left(trial: Trial) -> float:
+    """The share of a trial's rounds that an earlier call has not computed."""
+    return 1 - (reached([trial]) or 0) / trial.config["rounds"]
 
 
 def _leading(table: Table) -> dict[Place, int]:

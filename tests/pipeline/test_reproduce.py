@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.spec.table import load_table
+from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import train_sweep
 from pipeline.sweep.estimate import Expected
@@ -100,6 +102,18 @@ def test_the_own_method_and_the_strongest_baseline_come_first_and_cheap_before_e
     first_seeds = [run.cells[0] for run in ordered if run.seed == 0]
     assert first_seeds[:4] == ["two/fedper", "dir/fedper", "dir/fedprox", "dir/fedavg"]
     assert [run.seed for run in ordered] == sorted(run.seed for run in ordered)
+
+
+def test_a_run_that_continues_costs_what_is_left_of_it(ledger, paper):
+    table = load_table("small").model_copy(update={"search": None})
+    scheduler = scheduler_of(ledger)
+    trial = next(cell.pinned.trial for cell in scheduler.cells if cell.cell.id == "dir/fedper")
+    heartbeat_writer([dataclasses.replace(trial, seeds=(1,))])(1)  # of two rounds
+    expected = {cell.cell.id: Expected("", 1000.0) for cell in scheduler.cells}
+    runs = plan(scheduler, table, expected, slots=1, seconds=0).left_out
+    whole, half = (run.seconds for run in runs if run.cells == ("dir/fedper",))
+    assert half == whole / 2
+    assert paper == Path.cwd()
 
 
 def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before(ran):
