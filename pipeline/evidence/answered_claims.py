@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pipeline.figures.figure import load_figure
 from pipeline.figures.make import FOLDER as FIGURES
 from pipeline.figures.make import answered
 from pipeline.report.agreement import OurFinding, claims
-from pipeline.report.overview import answers_of
+from pipeline.report.overview import answers_of, report_rows
 from pipeline.report.summary import blank
 from pipeline.spec.claims import Answer
 from pipeline.spec.paths import PAPERS, REPORTS, figure_names, table_file, table_names
@@ -111,10 +110,9 @@ def _about_tables() -> Iterator[AnsweredClaim]:
 
 def _keys(numbers: Path, places: set[tuple[str, str]]) -> Iterator[str]:
     """The keys of the records behind the pinned configurations in some places of a table."""
-    with numbers.open(newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            if row["configuration"] == "pinned" and (row["setting"], row["row"]) in places:
-                yield from row["keys"].split()
+    for row in report_rows(numbers):
+        if row["configuration"] == "pinned" and (row["setting"], row["row"]) in places:
+            yield from row["keys"].split()
 
 
 def _about_figures() -> Iterator[AnsweredClaim]:

@@ -6,7 +6,6 @@ written by hand in ``tables/overview.md``.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pipeline.report.table_report import environment, findings_of, write_files
 from pipeline.report.verdict_plots import VerdictPoint, scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
 from pipeline.spec.claims import Answer
+from pipeline.spec.csv_file import read_csv
 from pipeline.spec.papers import NUMBERS, load_paper
 from pipeline.spec.paths import REPORTS, table_names
 from pipeline.spec.published import Published, published_cells
@@ -235,7 +235,11 @@ def overview(root: Path) -> list[Group]:
 def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
     """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
     own = summary.table.reference
-    lines = [row for row in _rows(folder / "moments.csv") if row["configuration"] == "pinned"] if own else []
+    lines = (
+        [row for row in report_rows(folder / "moments.csv") if row["configuration"] == "pinned"]
+        if own
+        else []
+    )
     compared = []
     for moment, title in MOMENTS.items():
         for setting, column in summary.columns.items():
@@ -283,7 +287,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
     """Progress of a table's pinned cells according to the report in ``folder``; without a report, none has
     run.
     """
-    lines = _rows(folder / "table.csv") if folder else []
+    lines = report_rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []
     for entry in summary.compared:
@@ -311,7 +315,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
 
 def answers_of(folder: Path) -> dict[tuple[str, str], OurFinding]:
     """The outcomes of the claims in a table's report, by the paper's words and their place."""
-    return {(row["claim"], row["place"]): _finding(row) for row in _rows(folder / "claims.csv")}
+    return {(row["claim"], row["place"]): _finding(row) for row in report_rows(folder / "claims.csv")}
 
 
 def _finding(row: Mapping[str, str]) -> OurFinding:
@@ -326,8 +330,6 @@ def _is_original(data: str) -> bool:
     return not data or is_original(data.partition(": ")[2])
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+def report_rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a report's CSV file, by column; empty if there is no such file."""
+    return read_csv(path, dict)

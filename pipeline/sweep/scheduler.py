@@ -12,6 +12,7 @@ from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.spec.cells import Cell
+from pipeline.spec.prior import imported_trials
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
@@ -50,8 +51,16 @@ class Scheduler:
         on_cell: Callable[[CellResult], None] = lambda _: None,
         curves: bool = False,
     ):
+        prior = imported_trials(cells) if table.searched_rows else {}
         self.cells = [
-            CellScheduler(cell, table, partitions[cell.partition_name], datasets[cell.dataset], curves)
+            CellScheduler(
+                cell,
+                table,
+                partitions[cell.partition_name],
+                datasets[cell.dataset],
+                curves,
+                prior.get(cell.id, ()),
+            )
             for cell in cells
         ]
         self.outcomes: dict[str, Record] = {}
