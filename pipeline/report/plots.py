@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.columns import COLUMNS
 from pipeline.report.amounts import quantity
 from pipeline.report.summary import Entry, Line, Summary
+from pipeline.store.scores import client_accuracies
 from pipeline.store.scores import curves as curves_of
 from pipeline.svg import svg_text
 
@@ -147,7 +148,7 @@ def clients(summary: Summary) -> Figure:
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        values = _client_means(entry)
+        values = np.array([np.mean(own) for own in client_accuracies(entry.rows).values()])
         place = places[entry.row]
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         if len(places) > len(COLOURS):
@@ -185,16 +186,6 @@ def communication(summary: Summary) -> Figure:
     figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)")
     legend(figure, summary, curves=False)
     return figure
-
-
-def _client_means(entry: Entry) -> np.ndarray:
-    """Accuracy of every client that has test samples, averaged over the seeds."""
-    by_client: dict[int, list[float]] = {}
-    for record in entry.rows:
-        for client in record.metrics.per_client:
-            if client.accuracy is not None:
-                by_client.setdefault(client.client, []).append(client.accuracy)
-    return np.array([np.mean(values) for values in by_client.values()])
 
 
 def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[Entry], bool]:

@@ -88,6 +88,16 @@ def curves(records: Sequence[Record], evaluation: Evaluation) -> list[tuple[int,
     return [(number, [one[number] for one in by_round]) for number in shared]
 
 
+def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:
+    """By client with test samples, its accuracies in the last round, of one record after another."""
+    accuracies: dict[int, list[float]] = {}
+    for record in records:
+        for client in record.metrics.per_client:
+            if client.accuracy is not None:
+                accuracies.setdefault(client.client, []).append(client.accuracy)
+    return accuracies
+
+
 def _check_group(groups: Sequence[str], evaluation: Evaluation) -> None:
     if evaluation.group and evaluation.group not in groups:
         raise unknown_name("evaluation.group", evaluation.group, groups)

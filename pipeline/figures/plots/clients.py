@@ -8,6 +8,7 @@ from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
+from pipeline.store.scores import client_accuracies
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -18,10 +19,8 @@ def measure(runs: FigureRuns) -> Numbers:
     points = []
     for cell, rows in runs.rows().items():
         setting, _, row = cell.partition("/")
-        for together in zip(*(run.metrics.per_client for run in rows), strict=True):
-            values = [client.accuracy for client in together if client.accuracy is not None]
-            if values:
-                points.append(averaged(setting, row, together[0].client + 1, values))
+        for client, values in sorted(client_accuracies(rows).items()):
+            points.append(averaged(setting, row, client + 1, values))
     return Numbers(points)
 
 
