@@ -34,21 +34,16 @@ ENGINEERING = "engineering"
 NOT_RUN = Verdict("not run")
 
 
-@dataclass(frozen=True)
-class PinnedCell:
+@dataclass(frozen=True, kw_only=True)
+class PinnedCell(CellOutcome):
     """The outcome of a printed cell that a table pins.
 
     Attributes:
         ours: None if it has not run.
-        keys: of the records behind our number.
-        whole: whether it is over all clients.
     """
 
     published: Published
-    verdict: Verdict = NOT_RUN
     ours: float | None = None
-    keys: tuple[str, ...] = ()
-    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ class Standing:
 
     @property
     def tally(self) -> Tally:
-        return Tally.of(CellOutcome(cell.verdict, frozenset(cell.keys), cell.whole) for cell in self.cells)
+        return Tally.of(self.cells)
 
     @property
     def columns(self) -> list[str]:
@@ -296,9 +291,10 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
             verdict = Verdict(row["verdict"], row["provisional"] == "True")
             whole = entry.evaluation.clients is None
             ours = float(row["mean"]) if row["mean"] else None
-            cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split()), whole))
+            keys = frozenset(row["keys"].split())
+            cells.append(PinnedCell(verdict, keys, whole, published=entry.published, ours=ours))
         else:
-            cells.append(PinnedCell(entry.published))
+            cells.append(PinnedCell(NOT_RUN, published=entry.published))
     answers = tuple(answers_of(folder).values()) if folder else ()
     title = summary.table.title
     if folder and (folder / "README.md").exists():

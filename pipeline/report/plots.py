@@ -98,14 +98,10 @@ def looks(lines: Sequence[Line]) -> dict[str, Look]:
 
 def draw(summary: Summary) -> dict[str, str]:
     """The plots that the results allow, SVG text by name."""
-    from matplotlib import rc_context
-
     finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
-    plots: dict[str, Callable[[Summary], Figure]] = {}
-    if any(entry.evaluation.is_accuracy for entry in finished):
-        plots = {"convergence": convergence, "clients": clients, "communication": communication}
-    with rc_context(STYLE):
-        return {name: svg_text(plot(summary)) for name, plot in plots.items()}
+    if not any(entry.evaluation.is_accuracy for entry in finished):
+        return {}
+    return {plot.__name__: svg_of(plot, summary) for plot in (convergence, clients, communication)}
 
 
 def convergence(summary: Summary) -> Figure:
@@ -164,10 +160,7 @@ def clients(summary: Summary) -> Figure:
         summary, panel, "Accuracy of a client (%)", "", height=0.55 + 0.22 * len(places), share=True
     )
     for axes in figure.axes:
-        axes.grid(axis="y", visible=False)
-        axes.set_ylim(-len(places) + 0.4, 0.6)
-        axes.set_yticks(list(places.values()), [line.label for line in summary.pinned])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        name_rows(axes, [line.label for line in summary.pinned])
     return figure
 
 
@@ -202,6 +195,25 @@ def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[
 # ---- figures -------------------------------------------------------------------------------------------
 
 
+def svg_of(draw: Callable[..., Figure], *arguments: Any) -> str:
+    """The SVG text of the figure that a function draws, in the style of reports."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        return svg_text(draw(*arguments))
+
+
+def wide_figure(height: float) -> Figure:
+    """An empty figure of the usual width.
+
+    Args:
+        height: in inches.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
 def panels(
     summary: Summary,
     panel: Callable[[Axes, Entry, Look], None],
@@ -220,13 +232,11 @@ def panels(
         share: whether the panels share the ranges of their axes.
         drawn: which entries are drawn; by default those with a result.
     """
-    from matplotlib.figure import Figure
-
     settings = [name for name in summary.columns if name in summary.table.settings]
     across = min(3, len(settings))
     down = -(-len(settings) // across)
     extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore higher
-    figure = Figure(figsize=(WIDTH, (height + extra) * down + 0.4), layout="constrained")
+    figure = wide_figure((height + extra) * down + 0.4)
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
     for number, axes in enumerate(grid.flat):
@@ -246,6 +256,14 @@ def panels(
         if number % across == 0:
             axes.set_ylabel(y)
     return figure
+
+
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Name the heights 0, -1, -2 and so on of a panel."""
+    axes.grid(axis="y", visible=False)
+    axes.set_ylim(0.4 - len(labels), 0.6)
+    axes.set_yticks([-place for place in range(len(labels))], labels)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
 
 
 def legend(

@@ -113,6 +113,10 @@ def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) ->
     ]
     if not counted:
         raise InvalidInput("evaluation.clients", [first, last], "clients of which one has test samples")
-    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
-    weights = [getattr(client, weigh) if weigh else 1 for client, _ in counted]
+    weights = [weight(client, evaluation) for client, _ in counted]
     return statistics.fmean((accuracy for _, accuracy in counted), weights)
+
+
+def weight(client: ClientResult, evaluation: Evaluation) -> int:
+    """The weight of a client in the reported average."""
+    return {"pooled": client.test, "client_mean_weighted": client.train}.get(evaluation.metric, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
@@ -28,13 +28,9 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """As SPFL draws its clients."""
     from matplotlib.ticker import MaxNLocator
 
-    panels = numbers.panels
-    canvas, axes = grid(len(panels), across=2)
-    for place in axes:
-        place.set_xlabel("Client")
-        place.set_ylabel("Accuracy (%)")
+    canvas = line_plot(figure, numbers, "Client", across=2, marker="o")
+    for place in canvas.axes:
         place.xaxis.set_major_locator(MaxNLocator(integer=True))
-    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure), marker="o")
     return canvas
 
 

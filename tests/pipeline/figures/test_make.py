@@ -77,7 +77,6 @@ def test_each_family(project, name, changes):
     assert f"]({name}.svg)" in overview and "**Data**: digits" in overview
 
 
-@pytest.mark.usefixtures("project")
 def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_clients():
     record = record_of(ledger_row())
 
@@ -93,6 +92,7 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
     }
 
 
+@pytest.mark.usefixtures("project")
 def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch):
     def failing(scheduler, resources, watch) -> None:
         scheduler.fail(scheduler.next(), "ValueError: no")
