@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pfl.core.files import write_text
 from pipeline.evidence.answered_claims import answered_claims
 from pipeline.evidence.published_runs import cost, published_runs
 from pipeline.report.overview import ENGINEERING, OVERVIEW, Standing, overview, report_rows
@@ -18,17 +17,8 @@ from pipeline.spec.paths import REPORTS, published_tables
 VERIFICATION = OVERVIEW / ENGINEERING / "verification"
 
 
-def write_checklists(out: Path) -> None:
-    """Write the checklists as a page in Markdown.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
-    write_text(out, checklists())
-
-
 def checklists() -> str:
-    """The page; links are relative to the project's root."""
+    """The page in Markdown; links are relative to the project's root."""
     return str(environment("pipeline.evidence").get_template("checklists.md.j2").render(_facts()))
 
 
@@ -45,7 +35,7 @@ def _facts() -> dict[str, Any]:
         "printed": sum(group.printed for group in groups),
         "data_cells": sum(group.data_cells for group in groups),
         "tally": whole.tally,
-        "answers": Counter(claim.answer for claim in answered_claims()),
+        "answers": Counter(claim.ours.answer for claim in answered_claims()),
         "records": {
             table: len({key for row in rows if row["table"] == table for key in row["keys"].split()})
             for table in published_tables()

@@ -59,12 +59,13 @@ def _content(
 
 def _holds(claim: AnsweredClaim) -> bool:
     """Whether a claim holds wherever it was tested."""
-    return claim.answer == "confirmed" or (claim.held is not None and claim.held[0] == claim.held[1])
+    held = claim.ours.held
+    return claim.ours.answer == "confirmed" or (held is not None and held[0] == held[1])
 
 
 def _fails(claim: AnsweredClaim) -> bool:
     """Whether a claim does not hold somewhere."""
-    return claim.answer in ("refuted", "in part") and not _holds(claim)
+    return claim.ours.answer in ("refuted", "in part") and not _holds(claim)
 
 
 def _cost(standing: Standing, runs: Mapping[str, PublishedRun]) -> dict[str, Any]:
