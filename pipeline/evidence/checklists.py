@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.evidence.answered_claims import answered_claims
 from pipeline.evidence.published_runs import cost, published_runs
-from pipeline.report.overview import ENGINEERING, OVERVIEW, Standing, overview, report_rows
+from pipeline.report.overview import ENGINEERING, OVERVIEW, TableProgress, overview, report_rows
 from pipeline.report.table_report import environment
 from pipeline.report.verdicts import SEEDS
 from pipeline.spec.paths import REPORTS, published_tables
@@ -25,7 +25,7 @@ def checklists() -> str:
 def _facts() -> dict[str, Any]:
     """What the answers are made of, by name in the template."""
     groups, runs = overview(Path()), published_runs()
-    whole = Standing.together("All", [group.whole for group in groups])
+    whole = TableProgress.together("All", [group.whole for group in groups])
     rows = [row for table in published_tables() for row in report_rows(REPORTS / table / "table.csv")]
     phases = Counter(run.phase for run in runs.values())
     verified = Counter(row["verdict"] for row in report_rows(VERIFICATION / "rows.csv"))

@@ -47,7 +47,7 @@ class PinnedCell(CellOutcome):
 
 
 @dataclass(frozen=True)
-class ComparedColumn:
+class MethodsAtMoment:
     """One column of a table whose methods are compared with the paper's own at one moment.
 
     Attributes:
@@ -68,7 +68,7 @@ class ComparedColumn:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TableProgress:
     """Progress of one table, or of several together: how much has run and is reproduced.
 
     Attributes:
@@ -83,11 +83,11 @@ class Standing:
     cells: tuple[PinnedCell, ...]
     answers: tuple[OurFinding, ...]
     data: tuple[str, ...] = ()
-    moments: tuple[ComparedColumn, ...] = ()
+    moments: tuple[MethodsAtMoment, ...] = ()
     table: str = ""
 
     @classmethod
-    def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
+    def together(cls, title: str, parts: Sequence[TableProgress]) -> TableProgress:
         """The sum of several."""
         answers = tuple(finding for part in parts for finding in part.answers)
         return cls(title, tuple(cell for part in parts for cell in part.cells), answers)
@@ -148,16 +148,16 @@ class Group:
     name: str
     citation: str
     paper: str
-    tables: Sequence[Standing]
-    studies: Sequence[Standing]
-    superseded: Sequence[Standing]
+    tables: Sequence[TableProgress]
+    studies: Sequence[TableProgress]
+    superseded: Sequence[TableProgress]
     printed: int
     data_cells: int
     others: Mapping[str, str]
 
     @property
-    def whole(self) -> Standing:
-        return Standing.together(self.name, self.tables)
+    def whole(self) -> TableProgress:
+        return TableProgress.together(self.name, self.tables)
 
 
 def write_overview(root: Path) -> Path:
@@ -180,13 +180,13 @@ def write_overview(root: Path) -> Path:
     context = {
         "learnt": findings_of("overview", root),
         "papers": papers,
-        "total": Standing.together("All", [paper.whole for paper in papers]),
+        "total": TableProgress.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),
         "data_cells": sum(paper.data_cells for paper in papers),
         "studies": [table for paper in papers for table in paper.studies],
         "moments": [comparison for paper in papers for table in paper.tables for comparison in table.moments],
         "superseded": superseded,
-        "superseded_extent": Standing.together("All", superseded).extent,
+        "superseded_extent": TableProgress.together("All", superseded).extent,
         "rule": RULE,
         "engineering": sorted(
             page.parent.relative_to(root / OVERVIEW)
@@ -227,7 +227,7 @@ def overview(root: Path) -> list[Group]:
     return groups
 
 
-def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
+def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
     """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
     own = summary.table.reference
     lines = (
@@ -247,7 +247,7 @@ def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
                 by_sign[_sign(row)].append(f"{row['label']} {signed(float(row['difference']))}")
             groups = (tuple(by_sign[sign]) for sign in by_sign)
             link = f"[{summary.table.title}]({folder.relative_to(folder.parents[1])}/README.md)"
-            compared.append(ComparedColumn(link, column, title, mine["label"], float(mine["mean"]), *groups))
+            compared.append(MethodsAtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
     return compared
 
 
@@ -260,15 +260,15 @@ def _sign(row: Mapping[str, str]) -> int | None:
 
 def _standings(
     summaries: Sequence[Summary], root: Path
-) -> tuple[list[Standing], list[Standing], list[Standing]]:
+) -> tuple[list[TableProgress], list[TableProgress], list[TableProgress]]:
     """A paper's tables in three groups: those that count, studies, and superseded ones."""
     tables, studies, superseded = [], [], []
     pinned: set[Published] = set()
     for summary in summaries:
-        standing = _standing(summary, root / REPORTS / summary.id)
+        standing = _progress(summary, root / REPORTS / summary.id)
         if standing.data:
             superseded.append(standing)
-            standing = _standing(summary, None)
+            standing = _progress(summary, None)
         new = tuple(cell for cell in standing.cells if cell.published not in pinned)
         pinned |= {cell.published for cell in new}
         if new:
@@ -278,7 +278,7 @@ def _standings(
     return tables, studies, superseded
 
 
-def _standing(summary: Summary, folder: Path | None) -> Standing:
+def _progress(summary: Summary, folder: Path | None) -> TableProgress:
     """Progress of a table's pinned cells according to the report in ``folder``; without a report, none has
     run.
     """
@@ -299,7 +299,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
     title = summary.table.title
     if folder and (folder / "README.md").exists():
         title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
-    return Standing(
+    return TableProgress(
         title=title,
         cells=tuple(cells),
         answers=answers or (OurFinding("open", ""),) * len(summary.table.claims),
