@@ -66,7 +66,7 @@ def write_claims(out: Path) -> int:
 
 def _document(claim: AnsweredClaim) -> dict[str, Any]:
     values = dataclasses.asdict(claim)
-    return values.pop("ours") | values | {"report": claim.report}
+    return {**values.pop("ours"), **values, "report": claim.report}
 
 
 def answered_claims() -> list[AnsweredClaim]:

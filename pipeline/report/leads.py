@@ -221,6 +221,7 @@ def diagram(ranks: Ranks) -> str:
 
 
 def _diagram(ranks: Ranks) -> Figure:
+    import numpy as np
     from scikit_posthocs import critical_difference_diagram
 
     figure = wide_figure(1.2 + 0.16 * len(ranks.means))
@@ -228,9 +229,9 @@ def _diagram(ranks: Ranks) -> Figure:
     axes.grid(visible=False)
     critical_difference_diagram(dict(ranks.means), ranks.nemenyi, ax=axes, alpha=SIGNIFICANT)
     for line in axes.lines:  # a bar passes its methods in the order of a set, which changes from run to run
-        x, y = (list(values) for values in line.get_data())
+        x, y = map(np.asarray, line.get_data())
         if len(set(y)) == 1:
-            line.set_data([min(x), max(x)], [y[0], y[0]])
+            line.set_data([x.min(), x.max()], [y[0], y[0]])
     axes.set_xlabel("Mean rank")
     axes.xaxis.set_label_position("top")
     return figure
