@@ -11,16 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 from benchmarks.peers.table import TEXTBOOK, summary
 from benchmarks.workload import write_page
-from pipeline.report.plots import COLOURS, STYLE, WIDTH
-from pipeline.svg import svg_text
+from pipeline.report.plots import COLOURS, svg_of, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FOLDER = Path("reports/engineering/speed")
 ROOM = 1.1  # of an axis, by its highest point
@@ -43,9 +40,8 @@ def main() -> None:
         for name in PLOTS
         if (FOLDER / f"{name}.json").exists()
     }
-    with rc_context(STYLE):
-        for name, figures in speed.items():
-            (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
+    for name, figures in speed.items():
+        (FOLDER / f"{name}.svg").write_text(svg_of(PLOTS[name], figures), encoding="utf-8")
     context: dict[str, Any] = {
         "curves": CURVES,
         "median": median,
@@ -154,7 +150,7 @@ def memory(figures: Figures) -> Figure:
 
 def scaling(figures: Figures) -> Figure:
     """Seconds per round and peak memory, a panel per quantity; trials side by side in the last."""
-    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    figure = wide_figure(5.2)
     *panels, last = figure.subplots(2, 3).flat
     for panel, (name, label) in zip(panels, CURVES.items(), strict=True):
         points = figures[name]
@@ -240,7 +236,7 @@ def times_naive(measured: Figures, precision: str) -> dict[str, float]:
 
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels side by side."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = wide_figure(height)
     panels = list(figure.subplots(1, count, squeeze=False)[0])
     for panel in panels:
         panel.set_axisbelow(True)
@@ -275,17 +271,11 @@ def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
 
 
 PLOTS: dict[str, Callable[[Figures], Figure]] = {
-    "peers": peers,
-    "throughput": throughput,
-    "breakdown": breakdown,
-    "kernels": kernels,
-    "sweep": sweep,
-    "startup": startup,
-    "memory": memory,
-    "accuracy": accuracy,
-    "scaling": scaling,
-    "methods": methods,
-    "gpu": gpu,
+    plot.__name__: plot
+    for plot in (
+        *(peers, throughput, breakdown, kernels, sweep, startup),
+        *(memory, accuracy, scaling, methods, gpu),
+    )
 }
 """What is measured, by the benchmark's name, and how it is drawn."""
 

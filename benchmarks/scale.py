@@ -27,8 +27,7 @@ from pfl.data.partition import make_partition
 from pfl.models import MODELS
 from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_dataset
-from pipeline.report.plots import COLOURS, STYLE, WIDTH
-from pipeline.svg import svg_text
+from pipeline.report.plots import COLOURS, svg_of, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,19 +143,14 @@ def measure(scale: Scale) -> dict[str, float]:
 
 def draw() -> None:
     """Write the report's page and plot from ``scale.json`` alone."""
-    from matplotlib import rc_context
-
     figures = json.loads((FOLDER / "scale.json").read_text(encoding="utf-8"))
-    with rc_context(STYLE):
-        (FOLDER / "scale.svg").write_text(svg_text(plot(figures)), encoding="utf-8")
+    (FOLDER / "scale.svg").write_text(svg_of(plot, figures), encoding="utf-8")
     write_page(FOLDER, "scale.md.j2", **figures)
 
 
 def plot(figures: dict[str, Any]) -> Figure:
     """Seconds per round and peak memory against the number of clients, a line per method."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, 3), layout="constrained")
+    figure = wide_figure(3)
     panels = figure.subplots(1, 2)
     points = [point for point in figures["runs"] if point["model"] == Scale.model]
     for place, method in enumerate(dict.fromkeys(point["method"] for point in points), start=1):

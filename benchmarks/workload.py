@@ -102,10 +102,9 @@ class Workload:
 
 @cache
 def _data(name: str) -> Dataset:
-    return _made_up() if name == MADE_UP else load(name)
-
-
-def _made_up(images: int = 60_000) -> Dataset:
+    if name != MADE_UP:
+        return load(name)
+    images = 60_000
     file = Path(tempfile.mkstemp(prefix="pfl-benchmark-")[1])
     atexit.register(file.unlink)
     fields: dict[str, Any] = {

@@ -18,6 +18,7 @@ from pipeline.spec.fingerprints import is_current
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
 from pipeline.spec.paths import PAPERS, table_names
+from pipeline.spec.prior import prior_files
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import refusals
@@ -109,12 +110,12 @@ def init(folder: Path, table: str, results: bool = False) -> int:
 
 
 def _files(table: str, root: Path) -> list[Path]:
-    """The files of a table and of the tables that it extends, with the papers' published numbers."""
+    """The files of a table and of those that it extends, with imported trials and the papers' numbers."""
     tables = [source.file for source in lineage(table, root)]
     published = (load_table(file.stem, root).published for file in tables)
     papers = [root / PAPERS / paper for paper in sorted({source.paper for source in published if source})]
     numbers = [path for paper in papers for path in (paper / FILE, *sorted(paper.glob("*.csv")))]
-    return [*tables, *(path.relative_to(root) for path in numbers)]
+    return [*tables, *prior_files(table, root), *(path.relative_to(root) for path in numbers)]
 
 
 def _records(table: str, root: Path) -> dict[Path, list[bytes]]:

@@ -58,13 +58,12 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
     with table_lock(name), stoppable(name):
         _prepare(name, part)
-        sources, began = current_sources(name), time.monotonic()
-        scheduler = scheduler_of(name, part, Ledger(sources))
+        began = time.monotonic()
+        scheduler = scheduler_of(name, part, Ledger(current_sources(name)))
         planned, computed = _compute(name, part, scheduler, hours)
     seconds = time.monotonic() - began
     scheduler.cells = [cell for cell in scheduler.cells if cell.seen]
-    manifest = load_manifest(name)
-    results = outputs.outcome(name, whole, subset, scheduler, manifest, sources, seconds)
+    results = outputs.outcome(name, whole, subset, scheduler, seconds)
     left = [pending for pending in planned.runs if pending.key not in computed]
     more = f"{amount(len(left), 'run')} more would take about {duration(planned.time_of(left))}"
     facts = {

@@ -17,6 +17,7 @@ import pytest
 
 import pfl as package
 from pfl import __version__, simulate
+from pfl.cli.doctor import doctor
 from pfl.cli.options import texts
 from pfl.core.config import CHECKPOINT_EVERY, Config, Execution
 from pfl.core.errors import OptionWarning
@@ -483,3 +484,19 @@ def test_doctor_prints_what_a_bug_report_needs_and_no_password(monkeypatch):
     assert {"Python", "processor", "GPUs", "compiler", "fused kernels", "cache", "torch"} <= facts.keys()
     assert facts["MLFLOW_TRACKING_URI"] == "https://tracking.example:5000"
     assert "secret" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("instructions", "compiled", "shown"),
+    [
+        ("AVX2", object(), "conv_block, im2col, read_rows"),
+        ("DEFAULT", object(), "im2col, read_rows; not used: conv_block"),
+        ("AVX2", None, "not used: conv_block, im2col, read_rows"),
+    ],
+)
+def test_doctor_names_the_kernels_that_are_used(monkeypatch, capsys, instructions, compiled, shown):
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: instructions)
+    monkeypatch.setattr("pfl.kernels.conv_block._library", lambda _: compiled)
+    monkeypatch.setattr("pfl.kernels.compiled", lambda _: compiled)
+    doctor()
+    assert re.search(rf"^fused kernels +{shown}$", capsys.readouterr().out, re.MULTILINE)

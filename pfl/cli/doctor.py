@@ -28,9 +28,9 @@ def doctor() -> None:
 def _facts() -> Iterator[tuple[str, str]]:
     import torch
 
-    from pfl import kernels
     from pfl.core.config import Execution
     from pfl.core.files import cache_root
+    from pfl.kernels import compiler_version
     from pfl.run.trials import commit, hardware, versions
 
     here = hardware(Execution(), torch.device("cpu"))
@@ -39,9 +39,8 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "processor", f"{here.cpu}, {here.cores} cores"
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     yield "GPUs", ", ".join(gpus) or f"none (CUDA of torch: {torch.version.cuda})"
-    compiler = kernels.compiler_version() or "none; training uses torch's slower operations"
-    yield "compiler", compiler
-    yield "fused kernels", "compile" if kernels.compiled("im2col") else "do not compile"
+    yield "compiler", compiler_version() or "none; training uses torch's slower operations"
+    yield "fused kernels", _kernels()
     folder = cache_root()
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free / GIGABYTE
@@ -52,6 +51,18 @@ def _facts() -> Iterator[tuple[str, str]]:
     for name in VARIABLES:
         if name in os.environ:
             yield name, _without_password(os.environ[name])
+
+
+def _kernels() -> str:
+    """The kernels that are used here by a run of one thread, and those that are not."""
+    from pfl.kernels import compiled
+    from pfl.testing.battery import kernels_are_usable
+
+    usable = {"conv_block": kernels_are_usable()}
+    usable |= {name: compiled(name) is not None for name in ("im2col", "read_rows")}
+    used = ", ".join(name for name in usable if usable[name])
+    others = ", ".join(name for name in usable if not usable[name])
+    return "; ".join(filter(None, (used, others and f"not used: {others}")))
 
 
 def _version(package: str) -> str:

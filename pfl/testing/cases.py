@@ -17,6 +17,7 @@ from pfl.core.config import Config
 from pfl.data.shape import TokenShape
 from pfl.methods import METHODS
 from pfl.models import MODELS
+from pfl.run.fingerprint import is_choice
 
 if TYPE_CHECKING:
     from pfl.core.hyper import Hyperparameter
@@ -153,7 +154,7 @@ def of_method(method: str) -> Iterator[Case]:
     defaults: dict[str, Any] = {name: cls.__dataclass_fields__[name].default for name in cls.declarations()}
     low, high = {}, {}
     for name, declared in cls.declarations().items():
-        if not _is_choice(declared, defaults[name]):
+        if not is_choice(declared, defaults[name]):
             low[name], high[name] = away(declared, defaults[name])
 
     def case(name: str, own: Mapping[str, Any], usual: Mapping[str, Any] = USUAL, **rest: Any) -> Case:
@@ -168,7 +169,7 @@ def of_method(method: str) -> Iterator[Case]:
         yield case("below", low, WIDE_USUAL, data=WIDE)
         yield case("above", high)
     for name, declared in cls.declarations().items():
-        if _is_choice(declared, defaults[name]):
+        if is_choice(declared, defaults[name]):
             for choice in declared.choices or (False, True):
                 if choice != defaults[name]:
                     shown = f"{choice:.3g}" if isinstance(choice, float) else choice
@@ -196,10 +197,6 @@ OPTIONS = {
     "validation": 0.3,
 }
 """Those that a method's own local program may miss, all at once."""
-
-
-def _is_choice(declared: Hyperparameter, default: Any) -> bool:
-    return declared.choices is not None or isinstance(default, bool)
 
 
 def away(declared: Hyperparameter, default: float) -> tuple[float, float]:

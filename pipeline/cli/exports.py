@@ -44,7 +44,8 @@ def checklists(out: OutFile) -> None:
 
     Its links are relative to the project's root.
     """
-    from pipeline.evidence.checklists import write_checklists
+    from pfl.core.files import write_text
+    from pipeline.evidence.checklists import checklists
 
-    write_checklists(out)
+    write_text(out, checklists())
     print(out)

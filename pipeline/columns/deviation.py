@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pfl.run.trials import Record
+from operator import attrgetter
+
 from pipeline.columns import Column
-
-
-def spread(record: Record) -> float | None:
-    """See `pfl.engine.metrics.Metrics.client_deviation`."""
-    return record.metrics.client_deviation
-
 
 deviation = Column(
     "SD over clients",
-    spread,
+    attrgetter("metrics.client_deviation"),
     "SD over clients is the standard deviation of the same accuracies, in points.",
     "minimize",
 )

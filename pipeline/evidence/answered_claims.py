@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pfl.core.files import write_json
 from pipeline.figures.figure import load_figure
 from pipeline.figures.make import FOLDER as FIGURES
 from pipeline.figures.make import answered
 from pipeline.report.agreement import OurFinding, claims
-from pipeline.report.overview import answers_of
+from pipeline.report.overview import answers_of, report_rows
 from pipeline.report.summary import blank
-from pipeline.spec.claims import Answer
 from pipeline.spec.paths import PAPERS, REPORTS, figure_names, table_file, table_names
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import PUBLISHED
@@ -34,9 +32,7 @@ class AnsweredClaim:
         claim: the paper's words.
         source: where the paper says so.
         published: the answer of the paper's own numbers; None for a figure, whose numbers are not printed.
-        answer, shown: ours, and the numbers that show it.
-        held: for an answer in part, in how many columns the claim holds, and how many have run.
-        seeds: behind the answer, if they are too few for a firm one.
+        ours: our answer, and the numbers that show it.
         numbers: the file with our numbers; None without any.
         keys: of the ledger's records behind them.
     """
@@ -47,17 +43,9 @@ class AnsweredClaim:
     claim: str
     source: str
     published: str | None
-    answer: str
-    shown: str
-    held: tuple[int, int] | None
-    seeds: int | None
+    ours: OurFinding
     numbers: str | None
     keys: tuple[str, ...]
-
-    @property
-    def words(self) -> str:
-        """The answer as it is printed."""
-        return OurFinding(cast(Answer, self.answer), self.shown, self.held, self.seeds).words
 
     @property
     def report(self) -> str | None:
@@ -72,8 +60,13 @@ def write_claims(out: Path) -> int:
         InvalidInput: a paper's file is not valid, or the file cannot be written.
     """
     claims = answered_claims()
-    write_json(out, {"claims": [dataclasses.asdict(claim) | {"report": claim.report} for claim in claims]})
+    write_json(out, {"claims": list(map(_document, claims))})
     return len(claims)
+
+
+def _document(claim: AnsweredClaim) -> dict[str, Any]:
+    values = dataclasses.asdict(claim)
+    return {**values.pop("ours"), **values, "report": claim.report}
 
 
 def answered_claims() -> list[AnsweredClaim]:
@@ -100,10 +93,7 @@ def _about_tables() -> Iterator[AnsweredClaim]:
                 claim=claim.says,
                 source=claim.place,
                 published=tested.published.answer,
-                answer=ours.answer,
-                shown=ours.shown,
-                held=ours.held,
-                seeds=ours.seeds,
+                ours=ours,
                 numbers=str(folder / "table.csv") if answers else None,
                 keys=tuple(_keys(folder / "table.csv", places)) if answers else (),
             )
@@ -111,10 +101,9 @@ def _about_tables() -> Iterator[AnsweredClaim]:
 
 def _keys(numbers: Path, places: set[tuple[str, str]]) -> Iterator[str]:
     """The keys of the records behind the pinned configurations in some places of a table."""
-    with numbers.open(newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            if row["configuration"] == "pinned" and (row["setting"], row["row"]) in places:
-                yield from row["keys"].split()
+    for row in report_rows(numbers):
+        if row["configuration"] == "pinned" and (row["setting"], row["row"]) in places:
+            yield from row["keys"].split()
 
 
 def _about_figures() -> Iterator[AnsweredClaim]:
@@ -131,10 +120,7 @@ def _about_figures() -> Iterator[AnsweredClaim]:
                 claim=claim.says,
                 source=figure.paper or figure.title,
                 published=None,
-                answer=answer.get("answer", "open"),
-                shown=answer.get("shown", ""),
-                held=None,
-                seeds=None,
+                ours=OurFinding(answer.get("answer", "open"), answer.get("shown", "")),
                 numbers=str(FIGURES / f"{name}.csv") if content else None,
                 keys=keys if content else (),
             )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pfl.core.files import write_text
 from pipeline.evidence.answered_claims import answered_claims
 from pipeline.evidence.published_runs import cost, published_runs
-from pipeline.report.overview import ENGINEERING, OVERVIEW, Standing, overview
+from pipeline.report.overview import ENGINEERING, OVERVIEW, TableProgress, overview, report_rows
 from pipeline.report.table_report import environment
 from pipeline.report.verdicts import SEEDS
 from pipeline.spec.paths import REPORTS, published_tables
@@ -20,34 +17,25 @@ from pipeline.spec.paths import REPORTS, published_tables
 VERIFICATION = OVERVIEW / ENGINEERING / "verification"
 
 
-def write_checklists(out: Path) -> None:
-    """Write the checklists as a page in Markdown.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
-    write_text(out, checklists())
-
-
 def checklists() -> str:
-    """The page; links are relative to the project's root."""
+    """The page in Markdown; links are relative to the project's root."""
     return str(environment("pipeline.evidence").get_template("checklists.md.j2").render(_facts()))
 
 
 def _facts() -> dict[str, Any]:
     """What the answers are made of, by name in the template."""
     groups, runs = overview(Path()), published_runs()
-    whole = Standing.together("All", [group.whole for group in groups])
-    rows = list(_table_rows())
+    whole = TableProgress.together("All", [group.whole for group in groups])
+    rows = [row for table in published_tables() for row in report_rows(REPORTS / table / "table.csv")]
     phases = Counter(run.phase for run in runs.values())
-    verified = Counter(row["verdict"] for row in _csv_rows(VERIFICATION / "rows.csv"))
+    verified = Counter(row["verdict"] for row in report_rows(VERIFICATION / "rows.csv"))
     done = [row for row in rows if row["status"] == "done"]
     return {
         "papers": len({group.paper for group in groups}),
         "printed": sum(group.printed for group in groups),
         "data_cells": sum(group.data_cells for group in groups),
         "tally": whole.tally,
-        "answers": Counter(claim.answer for claim in answered_claims()),
+        "answers": Counter(claim.ours.answer for claim in answered_claims()),
         "records": {
             table: len({key for row in rows if row["table"] == table for key in row["keys"].split()})
             for table in published_tables()
@@ -67,16 +55,3 @@ def _facts() -> dict[str, Any]:
         "seeds": SEEDS,
         "verified": verified,
     }
-
-
-def _table_rows() -> Iterator[dict[str, str]]:
-    """The entries of all published tables."""
-    for table in published_tables():
-        yield from _csv_rows(REPORTS / table / "table.csv")
-
-
-def _csv_rows(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))

@@ -9,7 +9,7 @@ from typing import Any
 from pfl.core.text import duration
 from pipeline.evidence.answered_claims import AnsweredClaim, answered_claims
 from pipeline.evidence.published_runs import PublishedRun, cost, published_runs
-from pipeline.report.overview import Group, Standing, overview
+from pipeline.report.overview import Group, TableProgress, overview
 from pipeline.report.table_report import environment
 from pipeline.report.verdicts import JUDGED
 
@@ -38,7 +38,7 @@ def _content(
     return {
         "name": groups[0].name,
         "citation": groups[0].citation,
-        "whole": Standing.together(groups[0].name, standings),
+        "whole": TableProgress.together(groups[0].name, standings),
         "printed": sum(group.printed for group in groups),
         "holds": [claim for claim in claims if _holds(claim)],
         "fails": [claim for claim in claims if _fails(claim)],
@@ -59,15 +59,16 @@ def _content(
 
 def _holds(claim: AnsweredClaim) -> bool:
     """Whether a claim holds wherever it was tested."""
-    return claim.answer == "confirmed" or (claim.held is not None and claim.held[0] == claim.held[1])
+    held = claim.ours.held
+    return claim.ours.answer == "confirmed" or (held is not None and held[0] == held[1])
 
 
 def _fails(claim: AnsweredClaim) -> bool:
     """Whether a claim does not hold somewhere."""
-    return claim.answer in ("refuted", "in part") and not _holds(claim)
+    return claim.ours.answer in ("refuted", "in part") and not _holds(claim)
 
 
-def _cost(standing: Standing, runs: Mapping[str, PublishedRun]) -> dict[str, Any]:
+def _cost(standing: TableProgress, runs: Mapping[str, PublishedRun]) -> dict[str, Any]:
     """What the runs behind a table took: all of them, and a sample."""
     behind = [runs[key] for key in standing.keys & runs.keys()]
     seconds = sum(run.measured.wall_seconds for run in behind) / len(behind)

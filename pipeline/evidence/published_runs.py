@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 import msgspec
 
@@ -37,15 +36,11 @@ class PublishedRun(msgspec.Struct, frozen=True):
         return self.measured.wall_seconds / 3600 if self.hardware.gpu else 0.0
 
 
-def published_runs(root: Path = Path()) -> dict[str, PublishedRun]:
+def published_runs() -> dict[str, PublishedRun]:
     """The runs of the published ledger, by key; of several records with one key, the last."""
     decode = msgspec.json.Decoder(PublishedRun).decode
-    return {run.key: run for line in _lines(root) for run in (decode(line),)}
-
-
-def _lines(root: Path) -> Iterator[bytes]:
-    for file in sorted((root / PUBLISHED).glob("*.jsonl")):
-        yield from (line.content for line in read_lines(file))
+    lines = (line for file in sorted(PUBLISHED.glob("*.jsonl")) for line in read_lines(file))
+    return {run.key: run for run in (decode(line.content) for line in lines)}
 
 
 def cost(runs: Iterable[PublishedRun]) -> str:

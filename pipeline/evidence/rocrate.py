@@ -17,7 +17,9 @@ from pfl.core.files import write_json, write_text, writing
 from pfl.core.text import amount
 from pipeline.evidence.citation import read_citation
 from pipeline.evidence.croissant import write_croissant
+from pipeline.spec.cells import cells
 from pipeline.spec.paths import report_folder, results_folder
+from pipeline.spec.prior import imported_trials, prior_text
 from pipeline.spec.yaml import dumped
 from pipeline.store.results import Results, load_results
 from pipeline.store.rows import ROWS
@@ -27,6 +29,7 @@ WORKFLOW = "dvc.yaml"
 LOCK = "requirements.lock"
 README = "README.md"
 TABLE = "table.yaml"
+PRIOR = "table.prior.csv"
 RESULTS = "results.json"
 REPORT = "report/"
 PARTITIONS = "partitions/"
@@ -42,6 +45,7 @@ FORMAL_PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 
 ABOUT = {
     TABLE: "The table with all that it inherits: data, partitions, network, methods, schedule and seeds.",
+    PRIOR: "Trials of other searches from which the searches of the table begin.",
     WORKFLOW: "The stages: check, download, partition, train-sweep, report.",
     LOCK: "Versions of all packages of the environment.",
     ROWS: "The ledger's records: configuration, data, partition, seed, code, hardware and numbers.",
@@ -49,7 +53,7 @@ ABOUT = {
     PARTITIONS: "Who trains and tests on which images, as CSV with Croissant metadata.",
     REPORT: "The report of the table.",
 }
-INPUTS = {"table": TABLE, "partitions": PARTITIONS, "environment": LOCK}
+INPUTS = {"table": TABLE, "trials": PRIOR, "partitions": PARTITIONS, "environment": LOCK}
 OUTPUTS = {"records": ROWS, "results": RESULTS, "report": REPORT}
 """Parameters of the workflow, and the files and folders that are their values."""
 
@@ -72,6 +76,9 @@ def write_crate(table: str, out: Path) -> int:
     write_croissant(table, out / PARTITIONS)
     content = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     write_text(out / TABLE, dumped(content))
+    prior = imported_trials(cells(table, results.config))
+    if trials := [trial for of_cell in prior.values() for trial in of_cell]:
+        write_text(out / PRIOR, prior_text(trials))
     with writing(out, "out"):
         shutil.copyfile(WORKFLOW, out / WORKFLOW)
         if Path(LOCK).exists():

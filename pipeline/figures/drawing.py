@@ -55,30 +55,41 @@ def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tu
     return canvas, places[:count]
 
 
-def lines(
-    canvas: mpl.Figure,
-    axes: Mapping[str, Axes],
+def line_plot(
+    figure: Figure,
     numbers: Numbers,
-    names: Mapping[str, str],
+    x_label: str,
+    y_label: str = "Accuracy (%)",
+    *,
+    height: float = 2.6,
+    across: int = 3,
     marker: str = "",
-) -> None:
-    """Draw one line per series into the panel of ``axes``, a band of one standard deviation around it, and
-    one legend for all."""
-    shown = dict.fromkeys(series for panel in axes for series in numbers.panels[panel])
+    names: Mapping[str, str] = {},
+) -> mpl.Figure:
+    """One line per series of a panel, a band of one standard deviation around it, and one legend for all.
+
+    Args:
+        height, across: as in `grid`.
+        names: of panels, instead of those that the figure declares.
+    """
+    panels, names = numbers.panels, {**labels(figure), **names}
+    canvas, axes = grid(len(panels), height, across)
+    shown = dict.fromkeys(name for series in panels.values() for name in series)
     looks = {
         series: {"color": COLOURS[place % len(COLOURS)], "ls": DASHES[place // 6 % len(DASHES)]}
         for place, series in enumerate(shown, start=1)
     }
     handles = {}
-    for panel, place in axes.items():
-        place.set_title(names.get(panel, panel))
-        for series, points in numbers.panels[panel].items():
+    for place, (panel, lines) in zip(axes, panels.items(), strict=True):
+        place.set(title=names.get(panel, panel), xlabel=x_label, ylabel=y_label)
+        for series, points in lines.items():
             x, mean, std = _columns(points.values())
             (handles[series],) = place.plot(x, mean, marker=marker, markersize=4, **looks[series])
             if np.isfinite(std).all():
                 low, high = mean - std, mean + std
                 place.fill_between(x, low, high, color=looks[series]["color"], alpha=0.15, linewidth=0)
     legend(canvas, {names.get(series, series): handle for series, handle in handles.items()})
+    return canvas
 
 
 def legend(canvas: mpl.Figure, handles: Mapping[str, Any]) -> None:

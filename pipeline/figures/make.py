@@ -20,7 +20,7 @@ from pfl.run.trials import commit, json_ready
 from pipeline.figures.drawing import labels
 from pipeline.figures.figure import Figure, FigureChanges, changed, load_figure, parts_of
 from pipeline.figures.figure_runs import FigureRuns
-from pipeline.figures.numbers import read_values
+from pipeline.figures.numbers import read_numbers
 from pipeline.figures.plots import PLOTS
 from pipeline.report.notices import copies
 from pipeline.report.reproduction import data_facts, data_source, machine
@@ -78,7 +78,7 @@ def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
         content: of the figure's JSON file.
     """
     figure = load_figure(content["name"])
-    series = read_values((out / f"{content['name']}.csv").read_text(encoding="utf-8"))
+    series = read_numbers(out / f"{content['name']}.csv").values
     seeds = ", ".join(content["provenance"].get("Seeds", [])).split(", ")
     reserve = "in these reduced runs" if content["changes"] else ""
     if not reserve and seeds != [""] and len(seeds) == 1:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from pfl.core.text import csv_text
+from pipeline.spec.csv_file import read_csv
 
 
 class Point(NamedTuple):
@@ -66,14 +66,13 @@ class Numbers:
         )
 
 
-def read_values(text: str) -> dict[str, dict[str, dict[float, float]]]:
-    """Panel to series to x to value, out of what `Numbers.csv` wrote."""
-    values: dict[str, dict[str, dict[float, float]]] = {}
-    for row in csv.DictReader(io.StringIO(text)):
-        values.setdefault(row["panel"], {}).setdefault(row["series"], {})[float(row["x"])] = float(
-            row["value"]
-        )
-    return values
+def read_numbers(path: Path) -> Numbers:
+    """The points in a file of what `Numbers.csv` wrote, without deviations."""
+    return Numbers(read_csv(path, _point, Point._fields))
+
+
+def _point(row: dict[str, str]) -> Point:
+    return Point(row["panel"], row["series"], float(row["x"]), float(row["value"]))
 
 
 def matrix_points(panel: str, names: Iterable[str], matrix: np.ndarray) -> list[Point]:

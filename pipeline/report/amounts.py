@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pfl.core.text import csv_text, points
 from pipeline.columns import Column, columns_of
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.paths import partition_file
+from pipeline.store.scores import Score
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
@@ -51,6 +53,26 @@ def quantities(summary: Summary) -> dict[str, list[str]]:
         if entries:
             table[line.label] = [value_range(quantity(entry, one) for entry in entries) for one in columns]
     return table
+
+
+def spread(score: Score) -> str:
+    """A mean and its standard deviation over the seeds.
+
+    >>> spread(Score(82.4051, 1.5, 3)), spread(Score(82.4051, None, 1))
+    ('82.41 ± 1.50', '82.41')
+    """
+    return points(score.mean) + ("" if score.std is None else f" ± {points(score.std)}")
+
+
+def csv_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A CSV file with a line for each of ``rows``, which have the same columns; empty without any."""
+    listed = list(rows)
+    return csv_text(listed[0], (row.values() for row in listed)) if listed else ""
+
+
+def decimals(value: float | None) -> str:
+    """A number in a CSV file, with four decimals; empty without one."""
+    return "" if value is None else f"{value:.4f}"
 
 
 def value_range(values: Iterable[float | None]) -> str:

@@ -5,29 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pfl.core.text import csv_text, points, signed
+from pfl.core.text import points, signed
 from pipeline.columns import columns_of
 from pipeline.report.agreement import Ranking, Tested
-from pipeline.report.amounts import quantity
+from pipeline.report.amounts import csv_of, decimals, quantity
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.summary import Entry, Line, Summary
-from pipeline.store.scores import Score
+from pipeline.spec.claims import Finding
 
 DAGGER = "†"
 """Marks a doubtful published number."""
-
-METRIC_HEADINGS = ("table", "setting", "row", "configuration", "metric", "average", "place", "mean", "seeds")
-
-HEADINGS = (
-    *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
-    *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
-    *("rank", "post_local", "post_aggregation", "parameters"),
-)
 
 
 def markdown(entry: Entry) -> str:
@@ -66,15 +57,6 @@ def plain(entry: Entry) -> str:
     return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
 
 
-def spread(score: Score) -> str:
-    """A mean and its standard deviation over the seeds.
-
-    >>> spread(Score(82.4051, 1.5, 3)), spread(Score(82.4051, None, 1))
-    ('82.41 ± 1.50', '82.41')
-    """
-    return points(score.mean) + ("" if score.std is None else f" ± {points(score.std)}")
-
-
 def ranking(agreement: Ranking) -> str:
     """Kendall's tau, and the number of methods that it is computed over.
 
@@ -107,32 +89,35 @@ def comma_separated(summary: Summary) -> str:
     ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
     ``data`` is what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
     """
-    rows, columns = [], columns_of(summary.rows)
-    for line in summary.lines:
-        for entry in line.entries.values():
-            score, printed, verdict = entry.score, entry.published, entry.verdict
-            rows.append(
-                [
-                    summary.id,
-                    entry.setting,
-                    line.row,
-                    line.method,
-                    line.configuration,
-                    entry.status,
-                    *([f"{score.mean:.4f}", _decimals(score.std), score.seeds] if score else ["", "", 0]),
-                    *([printed.mean, printed.std, printed.metric] if printed else ["", "", ""]),
-                    _decimals(entry.difference),
-                    *([verdict.name, verdict.provisional] if verdict else ["", ""]),
-                    entry.rank,
-                    *(_decimals(at.mean if at else None) for at in map(partial(scored_at, entry), MOMENTS)),
-                    json.dumps(entry.parameters),
-                    *(_decimals(quantity(entry, column)) for column in columns.values()),
-                    entry.cause,
-                    data(summary, entry) if entry.simulated else "",
-                    " ".join(record.key for record in entry.simulated),
-                ]
-            )
-    return csv_text((*HEADINGS, *columns, "cause", "data", "keys"), rows)
+    columns = columns_of(summary.rows)
+    return csv_of(
+        {
+            "table": summary.id,
+            "setting": entry.setting,
+            "row": line.row,
+            "method": line.method,
+            "configuration": line.configuration,
+            "status": entry.status,
+            "mean": decimals(entry.score.mean if entry.score else None),
+            "std": decimals(entry.score.std if entry.score else None),
+            "seeds": entry.score.seeds if entry.score else 0,
+            "published_mean": entry.published and entry.published.mean,
+            "published_std": entry.published and entry.published.std,
+            "metric": entry.published and entry.published.metric,
+            "difference": decimals(entry.difference),
+            "verdict": entry.verdict and entry.verdict.name,
+            "provisional": entry.verdict and entry.verdict.provisional,
+            "rank": entry.rank,
+            **{moment: decimals(at.mean if (at := scored_at(entry, moment)) else None) for moment in MOMENTS},
+            "parameters": json.dumps(entry.parameters),
+            **{name: decimals(quantity(entry, column)) for name, column in columns.items()},
+            "cause": entry.cause,
+            "data": data(summary, entry) if entry.simulated else "",
+            "keys": " ".join(record.key for record in entry.simulated),
+        }
+        for line in summary.lines
+        for entry in line.entries.values()
+    )
 
 
 def metrics(summary: Summary) -> str:
@@ -150,10 +135,20 @@ def metrics(summary: Summary) -> str:
                 defined = np.isfinite(values)
                 for place in np.ndindex(values.shape[1:]):
                     known = values[:, *place][defined[:, *place]]
-                    mean = _decimals(float(known.mean()) if len(known) else None)
-                    where = (summary.id, entry.setting, entry.row, entry.configuration)
-                    rows.append([*where, name, average, " ".join(map(str, place)), mean, len(known)])
-    return csv_text(METRIC_HEADINGS, rows) if rows else ""
+                    rows.append(
+                        {
+                            "table": summary.id,
+                            "setting": entry.setting,
+                            "row": entry.row,
+                            "configuration": entry.configuration,
+                            "metric": name,
+                            "average": average,
+                            "place": " ".join(map(str, place)),
+                            "mean": decimals(float(known.mean()) if len(known) else None),
+                            "seeds": len(known),
+                        }
+                    )
+    return csv_of(rows)
 
 
 def data(summary: Summary, entry: Entry) -> str:
@@ -164,21 +159,17 @@ def data(summary: Summary, entry: Entry) -> str:
 
 def claims(tested: Sequence[Tested]) -> str:
     """A line per claim."""
-    sources = (
-        ("published", "ours", "tuned") if any(claim.tuned for claim in tested) else ("published", "ours")
-    )
-    columns = [name for source in sources for name in (source, f"{source}_shown")]
-    rows = []
-    for claim in tested:
-        findings = [finding for finding in (claim.published, claim.ours, claim.tuned) if finding]
-        answers = [text for finding in findings for text in (finding.answer, finding.shown)]
-        held, run = claim.ours.held or ("", "")
-        rows.append((claim.claim.says, claim.claim.place, *answers, held, run, claim.ours.seeds))
-    return csv_text(("claim", "place", *columns, "held", "run", "few_seeds"), rows)
+    tuned = any(claim.tuned for claim in tested)
+    return csv_of(_claim_row(claim, tuned) for claim in tested)
 
 
-def _decimals(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _claim_row(tested: Tested, tuned: bool) -> dict[str, object]:
+    row: dict[str, object] = {"claim": tested.claim.says, "place": tested.claim.place}
+    for source in ("published", "ours", *(["tuned"] if tuned else [])):
+        finding: Finding = getattr(tested, source)
+        row |= {source: finding.answer, f"{source}_shown": finding.shown}
+    held, run = tested.ours.held or ("", "")
+    return {**row, "held": held, "run": run, "few_seeds": tested.ours.seeds}
 
 
 def _spread(entry: Entry, sign: str = "±") -> str:

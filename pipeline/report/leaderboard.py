@@ -5,25 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.core.text import amount, csv_text, points, signed
+from pfl.core.text import amount, points, signed
 from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of
-from pipeline.report.amounts import quantity
+from pipeline.report.amounts import csv_of, decimals, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, scored_at
-from pipeline.report.pairs import PairedDifference, over_seeds
-from pipeline.report.plots import COLOURS, GRID, INK, MUTED, STYLE, WIDTH
+from pipeline.report.pairs import PairedDifference, mean_difference
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.reported import At
 from pipeline.store.scores import Score, reported
-from pipeline.svg import svg_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BASELINE = "fedavg"
 """The row that the first is compared with in words."""
@@ -44,24 +38,8 @@ RULE = (
     "data and with seeds that the search has not seen."
 )
 
-CAPTIONS = {
-    "ranks": "Mean ranks over the pairs of a setting and a seed, 1 being the highest accuracy. Methods on "
-    f"one bar cannot be told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %).",
-    "costs": "Accuracy against what all clients send and receive in a run, and against the wall time of a "
-    "run, means over the settings and seeds. The line joins the methods that no other one beats in both. The "
-    "wall time depends on what else the machine does.",
-    "gains": "Gain from tuning, the method with the best mean rank at the top: mean over the settings, with "
-    "its 95 % interval over the seeds. Where no trial was significantly better, the pinned configuration is "
-    "kept and the gain is 0.",
-}
-
 SHOWN = ("megabytes", "seconds")
 """The report columns of the table, beside those whose names begin with "unseen"; leaderboard.csv has all."""
-
-FIELDS = (
-    *("table", "place", "row", "label", "method", "family", "mean_rank", "level_with_first", "accuracy"),
-    *("minus", "difference", "low", "high", "gain", "gain_low", "gain_high", "tuned_settings"),
-)
 
 
 @dataclass(frozen=True)
@@ -275,44 +253,36 @@ def board(summary: Summary) -> Board | None:
     )
 
 
-def draw(board: Board) -> dict[str, str]:
-    """The plots of a leaderboard beside its critical-difference diagram, SVG text by name."""
-    plots = {"costs": _costs(board)}
-    if any(standing.gain for standing in board.standings):
-        plots["gains"] = _gains(board)
-    return plots
-
-
 def comma_separated(board: Board) -> str:
     """A line per method, with unrounded numbers and the ledger keys behind them."""
-    settings = list(board.settings)
-    names = [name for name in board.columns if name not in FIELDS]
-    rows = []
-    for standing in board.standings:
-        gaps = [
-            value
-            for gap in (standing.difference, standing.gain)
-            for value in ((gap.mean, gap.low, gap.high) if gap else (None,) * 3)
-        ]
-        rows.append(
-            (
-                *(
-                    board.summary.id,
-                    standing.place,
-                    standing.row,
-                    standing.label,
-                    standing.method,
-                    standing.family,
-                ),
-                *(_decimals(standing.rank), standing.level, _decimals(standing.accuracy), board.against),
-                *(*map(_decimals, gaps), standing.tuned),
-                *(_decimals(standing.scores[name].mean) for name in settings),
-                *map(_decimals, standing.moments.values()),
-                *(_decimals(standing.quantities[name]) for name in names),
-                " ".join(standing.keys),
-            )
-        )
-    return csv_text((*FIELDS, *settings, *MOMENTS, *names, "keys"), rows)
+    return csv_of(_csv_row(board, standing) for standing in board.standings)
+
+
+def _csv_row(board: Board, standing: Standing) -> dict[str, object]:
+    own = {
+        "table": board.summary.id,
+        "place": standing.place,
+        "row": standing.row,
+        "label": standing.label,
+        "method": standing.method,
+        "family": standing.family,
+        "mean_rank": decimals(standing.rank),
+        "level_with_first": standing.level,
+        "accuracy": decimals(standing.accuracy),
+        "minus": board.against,
+        **_interval("difference", "", standing.difference),
+        **_interval("gain", "gain_", standing.gain),
+        "tuned_settings": standing.tuned,
+        **{name: decimals(standing.scores[name].mean) for name in board.settings},
+        **{moment: decimals(value) for moment, value in standing.moments.items()},
+    }
+    quantities = {name: decimals(standing.quantities[name]) for name in board.columns if name not in own}
+    return {**own, **quantities, "keys": " ".join(standing.keys)}
+
+
+def _interval(name: str, prefix: str, gap: PairedDifference | None) -> dict[str, str]:
+    mean, low, high = (gap.mean, gap.low, gap.high) if gap else (None, None, None)
+    return {name: decimals(mean), f"{prefix}low": decimals(low), f"{prefix}high": decimals(high)}
 
 
 def difference_text(gap: PairedDifference | None) -> str:
@@ -345,7 +315,7 @@ def _ranks(labels: Sequence[str], accuracies: Sequence[np.ndarray]) -> Ranks | N
 
 def _difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
     """The first minus the second, over the seeds, each of which counts by its mean over the settings."""
-    return over_seeds((first - second).mean(axis=0).tolist())
+    return mean_difference((first - second).mean(axis=0).tolist())
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -364,77 +334,3 @@ def _all_of(noun: str, names: set[str]) -> str:
     """As in "one network (lenet5)"."""
     number = "one" if len(names) == 1 else str(len(names))
     return f"{number} {noun}{'' if len(names) == 1 else 's'} ({', '.join(sorted(names))})"
-
-
-def _decimals(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-# ---- plots ---------------------------------------------------------------------------------------------
-
-
-def _costs(board: Board) -> str:
-    """Mean accuracy against the traffic and the time of a run."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    families = {family: COLOURS[place % len(COLOURS)] for place, family in enumerate(_families(board))}
-    names = [name for name in ("megabytes", "seconds") if name in board.shown]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-        panels = figure.subplots(1, len(names), squeeze=False)[0]
-        for axes, name in zip(panels, names, strict=True):
-            known = [
-                (x, standing.accuracy, standing)
-                for standing in board.standings
-                if (x := standing.quantities[name]) is not None
-            ]
-            for x, y, standing in known:
-                axes.plot(x, y, "o", color=families[standing.family], markersize=5)
-            _front(axes, known)
-            axes.set_xlabel(board.columns[name].heading)
-        panels[0].set_ylabel("Accuracy (%), mean over the settings")
-        for family, colour in families.items():
-            panels[0].plot([], [], "o", color=colour, label=family)
-        figure.legend(loc="outside upper left", ncols=6)
-        return svg_text(figure)
-
-
-def _families(board: Board) -> list[str]:
-    return list(dict.fromkeys(standing.family for standing in board.standings))
-
-
-def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
-    """Join and name the methods that no other one beats in accuracy and cost."""
-    front: list[tuple[float, float, Standing]] = []
-    for point in sorted(known, key=lambda point: (point[0], -point[1])):
-        if not front or point[1] > front[-1][1]:
-            front.append(point)
-    costs, accuracies = [point[0] for point in front], [point[1] for point in front]
-    axes.step(costs, accuracies, where="post", color=MUTED, linewidth=0.8, zorder=0)
-    for cost, accuracy, standing in front:
-        axes.annotate(standing.label, (cost, accuracy), (4, 4), textcoords="offset points", color=INK)
-
-
-def _gains(board: Board) -> str:
-    """The gain from tuning by method, with its interval."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    tuned = [standing for standing in board.standings if standing.gain]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.7 + 0.19 * len(tuned)), layout="constrained")
-        axes = figure.subplots()
-        axes.axvline(0, color=MUTED, linewidth=0.8)
-        for place, standing in enumerate(tuned):
-            assert standing.gain
-            colour = COLOURS[1] if standing.tuned else GRID
-            if standing.gain.low is not None and standing.gain.high is not None:
-                axes.plot([standing.gain.low, standing.gain.high], [-place, -place], color=colour)
-            axes.plot(standing.gain.mean, -place, "o", color=colour, markersize=5)
-        axes.set_yticks([-place for place in range(len(tuned))], [standing.label for standing in tuned])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.set_ylim(0.7 - len(tuned), 0.7)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("Gain from tuning (percentage points)")
-        return svg_text(figure)

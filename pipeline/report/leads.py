@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pfl.core.text import amount, points
 from pfl.run.trials import Record
 from pipeline.report.pairs import PairedDifference, difference
-from pipeline.report.plots import STYLE, WIDTH
+from pipeline.report.plots import svg_of, wide_figure
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.reported import Evaluation
-from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
     from pandas import DataFrame
 
@@ -217,17 +217,24 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | N
 
 def diagram(ranks: Ranks) -> str:
     """The critical-difference diagram, as SVG text."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    return svg_of(_diagram, ranks)
+
+
+def _diagram(ranks: Ranks) -> Figure:
+    import numpy as np
     from scikit_posthocs import critical_difference_diagram
 
-    with rc_context({**STYLE, "axes.grid": False}):
-        figure = Figure(figsize=(WIDTH, 1.2 + 0.16 * len(ranks.means)), layout="constrained")
-        axes = figure.subplots()
-        critical_difference_diagram(dict(ranks.means), ranks.nemenyi, ax=axes, alpha=SIGNIFICANT)
-        axes.set_xlabel("Mean rank")
-        axes.xaxis.set_label_position("top")
-        return svg_text(figure)
+    figure = wide_figure(1.2 + 0.16 * len(ranks.means))
+    axes = figure.subplots()
+    axes.grid(visible=False)
+    critical_difference_diagram(dict(ranks.means), ranks.nemenyi, ax=axes, alpha=SIGNIFICANT)
+    for line in axes.lines:  # a bar passes its methods in the order of a set, which changes from run to run
+        x, y = map(np.asarray, line.get_data())
+        if len(set(y)) == 1:
+            line.set_data([x.min(), x.max()], [y[0], y[0]])
+    axes.set_xlabel("Mean rank")
+    axes.xaxis.set_label_position("top")
+    return figure
 
 
 def _listed(names: Sequence[str]) -> str:

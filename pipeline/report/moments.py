@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pfl.core.text import csv_text, points, signed
+from pfl.core.text import signed
+from pipeline.report.amounts import csv_of, decimals, spread
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.summary import Configuration, Entry, Line, Summary
 from pipeline.spec.reported import At, Evaluation
@@ -21,10 +22,6 @@ MOMENTS: Mapping[At, str] = {
 }
 Place = tuple[str, Configuration]
 """A row and its configuration."""
-COLUMNS = (
-    *("table", "setting", "row", "label", "configuration", "moment", "mean", "std", "seeds"),
-    *("against", "difference", "low", "high", "pairs", "over", "keys"),
-)
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,7 @@ class AtMoment:
     def markdown(self) -> str:
         if self.score is None:
             return "*not recorded*" if self.entry.rows else f"*{self.entry.status}*"
-        std = "" if self.score.std is None else f" ± {points(self.score.std)}"
-        text = f"{points(self.score.mean)}{std}"
+        text = spread(self.score)
         if self.gap is None:
             return f"**{text}**" if self.against else text
         interval = f" ({self.gap.interval})" if self.gap.interval else ""
@@ -88,27 +84,35 @@ def caption(summary: Summary) -> str:
 
 def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
     """A line for each method, column and moment."""
-    rows = []
-    for block in shown:
-        for label, entries in block.lines.values():
-            for at in entries.values():
-                if at.score is None:
-                    continue
-                gap = at.gap
-                rows.append(
-                    [
-                        *(summary.id, at.entry.setting, at.entry.row, label, at.entry.configuration),
-                        *(at.moment, f"{at.score.mean:.4f}", _decimals(at.score.std), at.score.seeds),
-                        at.against,
-                        *(
-                            (f"{gap.mean:.4f}", _decimals(gap.low), _decimals(gap.high), gap.pairs, gap.over)
-                            if gap
-                            else ("",) * 5
-                        ),
-                        " ".join(record.key for record in at.entry.rows),
-                    ]
-                )
-    return csv_text(COLUMNS, rows)
+    return csv_of(
+        _csv_row(summary.id, label, at, at.score)
+        for block in shown
+        for label, entries in block.lines.values()
+        for at in entries.values()
+        if at.score
+    )
+
+
+def _csv_row(table: str, label: str, at: AtMoment, score: Score) -> dict[str, object]:
+    gap = at.gap
+    return {
+        "table": table,
+        "setting": at.entry.setting,
+        "row": at.entry.row,
+        "label": label,
+        "configuration": at.entry.configuration,
+        "moment": at.moment,
+        "mean": decimals(score.mean),
+        "std": decimals(score.std),
+        "seeds": score.seeds,
+        "against": at.against,
+        "difference": decimals(gap.mean if gap else None),
+        "low": decimals(gap.low if gap else None),
+        "high": decimals(gap.high if gap else None),
+        "pairs": gap and gap.pairs,
+        "over": gap and gap.over,
+        "keys": " ".join(record.key for record in at.entry.rows),
+    }
 
 
 def _methods(summary: Summary) -> list[Line]:
@@ -194,7 +198,3 @@ def scored_at(entry: Entry, moment: At) -> Score | None:
 def _gap(entry: Entry, other: Entry, moment: At) -> PairedDifference | None:
     first, second = ((compared.rows, at_moment(compared.evaluation, moment)) for compared in (entry, other))
     return difference(first, second)
-
-
-def _decimals(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"

@@ -6,7 +6,6 @@ written by hand in ``tables/overview.md``.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pipeline.report.table_report import environment, findings_of, write_files
 from pipeline.report.verdict_plots import VerdictPoint, scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
 from pipeline.spec.claims import Answer
+from pipeline.spec.csv_file import read_csv
 from pipeline.spec.papers import NUMBERS, load_paper
 from pipeline.spec.paths import REPORTS, table_names
 from pipeline.spec.published import Published, published_cells
@@ -34,25 +34,20 @@ ENGINEERING = "engineering"
 NOT_RUN = Verdict("not run")
 
 
-@dataclass(frozen=True)
-class PinnedCell:
+@dataclass(frozen=True, kw_only=True)
+class PinnedCell(CellOutcome):
     """The outcome of a printed cell that a table pins.
 
     Attributes:
         ours: None if it has not run.
-        keys: of the records behind our number.
-        whole: whether it is over all clients.
     """
 
     published: Published
-    verdict: Verdict = NOT_RUN
     ours: float | None = None
-    keys: tuple[str, ...] = ()
-    whole: bool = True
 
 
 @dataclass(frozen=True)
-class ComparedColumn:
+class MethodsAtMoment:
     """One column of a table whose methods are compared with the paper's own at one moment.
 
     Attributes:
@@ -73,7 +68,7 @@ class ComparedColumn:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TableProgress:
     """Progress of one table, or of several together: how much has run and is reproduced.
 
     Attributes:
@@ -88,18 +83,18 @@ class Standing:
     cells: tuple[PinnedCell, ...]
     answers: tuple[OurFinding, ...]
     data: tuple[str, ...] = ()
-    moments: tuple[ComparedColumn, ...] = ()
+    moments: tuple[MethodsAtMoment, ...] = ()
     table: str = ""
 
     @classmethod
-    def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
+    def together(cls, title: str, parts: Sequence[TableProgress]) -> TableProgress:
         """The sum of several."""
         answers = tuple(finding for part in parts for finding in part.answers)
         return cls(title, tuple(cell for part in parts for cell in part.cells), answers)
 
     @property
     def tally(self) -> Tally:
-        return Tally.of(CellOutcome(cell.verdict, frozenset(cell.keys), cell.whole) for cell in self.cells)
+        return Tally.of(self.cells)
 
     @property
     def columns(self) -> list[str]:
@@ -153,16 +148,16 @@ class Group:
     name: str
     citation: str
     paper: str
-    tables: Sequence[Standing]
-    studies: Sequence[Standing]
-    superseded: Sequence[Standing]
+    tables: Sequence[TableProgress]
+    studies: Sequence[TableProgress]
+    superseded: Sequence[TableProgress]
     printed: int
     data_cells: int
     others: Mapping[str, str]
 
     @property
-    def whole(self) -> Standing:
-        return Standing.together(self.name, self.tables)
+    def whole(self) -> TableProgress:
+        return TableProgress.together(self.name, self.tables)
 
 
 def write_overview(root: Path) -> Path:
@@ -185,13 +180,13 @@ def write_overview(root: Path) -> Path:
     context = {
         "learnt": findings_of("overview", root),
         "papers": papers,
-        "total": Standing.together("All", [paper.whole for paper in papers]),
+        "total": TableProgress.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),
         "data_cells": sum(paper.data_cells for paper in papers),
         "studies": [table for paper in papers for table in paper.studies],
         "moments": [comparison for paper in papers for table in paper.tables for comparison in table.moments],
         "superseded": superseded,
-        "superseded_extent": Standing.together("All", superseded).extent,
+        "superseded_extent": TableProgress.together("All", superseded).extent,
         "rule": RULE,
         "engineering": sorted(
             page.parent.relative_to(root / OVERVIEW)
@@ -232,10 +227,14 @@ def overview(root: Path) -> list[Group]:
     return groups
 
 
-def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
+def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
     """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
     own = summary.table.reference
-    lines = [row for row in _rows(folder / "moments.csv") if row["configuration"] == "pinned"] if own else []
+    lines = (
+        [row for row in report_rows(folder / "moments.csv") if row["configuration"] == "pinned"]
+        if own
+        else []
+    )
     compared = []
     for moment, title in MOMENTS.items():
         for setting, column in summary.columns.items():
@@ -248,7 +247,7 @@ def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
                 by_sign[_sign(row)].append(f"{row['label']} {signed(float(row['difference']))}")
             groups = (tuple(by_sign[sign]) for sign in by_sign)
             link = f"[{summary.table.title}]({folder.relative_to(folder.parents[1])}/README.md)"
-            compared.append(ComparedColumn(link, column, title, mine["label"], float(mine["mean"]), *groups))
+            compared.append(MethodsAtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
     return compared
 
 
@@ -261,15 +260,15 @@ def _sign(row: Mapping[str, str]) -> int | None:
 
 def _standings(
     summaries: Sequence[Summary], root: Path
-) -> tuple[list[Standing], list[Standing], list[Standing]]:
+) -> tuple[list[TableProgress], list[TableProgress], list[TableProgress]]:
     """A paper's tables in three groups: those that count, studies, and superseded ones."""
     tables, studies, superseded = [], [], []
     pinned: set[Published] = set()
     for summary in summaries:
-        standing = _standing(summary, root / REPORTS / summary.id)
+        standing = _progress(summary, root / REPORTS / summary.id)
         if standing.data:
             superseded.append(standing)
-            standing = _standing(summary, None)
+            standing = _progress(summary, None)
         new = tuple(cell for cell in standing.cells if cell.published not in pinned)
         pinned |= {cell.published for cell in new}
         if new:
@@ -279,11 +278,11 @@ def _standings(
     return tables, studies, superseded
 
 
-def _standing(summary: Summary, folder: Path | None) -> Standing:
+def _progress(summary: Summary, folder: Path | None) -> TableProgress:
     """Progress of a table's pinned cells according to the report in ``folder``; without a report, none has
     run.
     """
-    lines = _rows(folder / "table.csv") if folder else []
+    lines = report_rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []
     for entry in summary.compared:
@@ -292,14 +291,15 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
             verdict = Verdict(row["verdict"], row["provisional"] == "True")
             whole = entry.evaluation.clients is None
             ours = float(row["mean"]) if row["mean"] else None
-            cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split()), whole))
+            keys = frozenset(row["keys"].split())
+            cells.append(PinnedCell(verdict, keys, whole, published=entry.published, ours=ours))
         else:
-            cells.append(PinnedCell(entry.published))
+            cells.append(PinnedCell(NOT_RUN, published=entry.published))
     answers = tuple(answers_of(folder).values()) if folder else ()
     title = summary.table.title
     if folder and (folder / "README.md").exists():
         title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
-    return Standing(
+    return TableProgress(
         title=title,
         cells=tuple(cells),
         answers=answers or (OurFinding("open", ""),) * len(summary.table.claims),
@@ -311,7 +311,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
 
 def answers_of(folder: Path) -> dict[tuple[str, str], OurFinding]:
     """The outcomes of the claims in a table's report, by the paper's words and their place."""
-    return {(row["claim"], row["place"]): _finding(row) for row in _rows(folder / "claims.csv")}
+    return {(row["claim"], row["place"]): _finding(row) for row in report_rows(folder / "claims.csv")}
 
 
 def _finding(row: Mapping[str, str]) -> OurFinding:
@@ -326,8 +326,6 @@ def _is_original(data: str) -> bool:
     return not data or is_original(data.partition(": ")[2])
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+def report_rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a report's CSV file, by column; empty if there is no such file."""
+    return read_csv(path, dict)

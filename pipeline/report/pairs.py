@@ -11,9 +11,10 @@ from typing import Literal
 from pfl.core.text import amount, signed
 from pfl.run.trials import Record
 from pipeline.spec.reported import Evaluation
-from pipeline.store.scores import reported
+from pipeline.store.scores import reported, weight
 
 LEVEL = 0.95
+Over = Literal["seed", "client", "setting"]
 
 INTERVAL_RULE = (
     "Intervals are Student's t intervals, at 95 %, over the differences of paired seeds; with one seed, over "
@@ -36,7 +37,7 @@ class PairedDifference:
     low: float | None
     high: float | None
     pairs: int
-    over: Literal["seed", "client"]
+    over: Over
 
     @property
     def sign(self) -> int | None:
@@ -70,18 +71,18 @@ def difference(
     if not gaps:
         return None
     if len(gaps) > 1:
-        return over_seeds(gaps)
+        return mean_difference(gaps)
     (seed,) = seeds
     return _over_clients((ours[seed], first[1]), (theirs[seed], second[1]), gaps[0])
 
 
-def over_seeds(gaps: Sequence[float]) -> PairedDifference:
-    """The mean of the differences of paired seeds; one seed has no interval."""
+def mean_difference(gaps: Sequence[float], over: Over = "seed") -> PairedDifference:
+    """The mean of paired differences; a single pair has no interval."""
     mean = statistics.fmean(gaps)
     if len(gaps) == 1:
-        return PairedDifference(mean, None, None, 1, "seed")
+        return PairedDifference(mean, None, None, 1, over)
     half = _half(statistics.stdev(gaps), len(gaps))
-    return PairedDifference(mean, mean - half, mean + half, len(gaps), "seed")
+    return PairedDifference(mean, mean - half, mean + half, len(gaps), over)
 
 
 def _over_clients(
@@ -111,9 +112,8 @@ def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[flo
     asked = (evaluation.which, evaluation.group, evaluation.clients)
     if asked != ("last", None, None) or evaluation.moment_of(metrics.headline) != metrics.headline:
         return {}
-    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
     return {
-        client.client: (client.accuracy, getattr(client, weigh) if weigh else 1)
+        client.client: (client.accuracy, weight(client, evaluation))
         for client in metrics.per_client
         if client.accuracy is not None
     }

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.columns import COLUMNS
 from pipeline.report.amounts import quantity
 from pipeline.report.summary import Entry, Line, Summary
+from pipeline.store.scores import client_accuracies
 from pipeline.store.scores import curves as curves_of
 from pipeline.svg import svg_text
 
@@ -97,14 +98,10 @@ def looks(lines: Sequence[Line]) -> dict[str, Look]:
 
 def draw(summary: Summary) -> dict[str, str]:
     """The plots that the results allow, SVG text by name."""
-    from matplotlib import rc_context
-
     finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
-    plots: dict[str, Callable[[Summary], Figure]] = {}
-    if any(entry.evaluation.is_accuracy for entry in finished):
-        plots = {"convergence": convergence, "clients": clients, "communication": communication}
-    with rc_context(STYLE):
-        return {name: svg_text(plot(summary)) for name, plot in plots.items()}
+    if not any(entry.evaluation.is_accuracy for entry in finished):
+        return {}
+    return {plot.__name__: svg_of(plot, summary) for plot in (convergence, clients, communication)}
 
 
 def convergence(summary: Summary) -> Figure:
@@ -147,7 +144,7 @@ def clients(summary: Summary) -> Figure:
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        values = _client_means(entry)
+        values = np.array([np.mean(own) for own in client_accuracies(entry.rows).values()])
         place = places[entry.row]
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         if len(places) > len(COLOURS):
@@ -163,10 +160,7 @@ def clients(summary: Summary) -> Figure:
         summary, panel, "Accuracy of a client (%)", "", height=0.55 + 0.22 * len(places), share=True
     )
     for axes in figure.axes:
-        axes.grid(axis="y", visible=False)
-        axes.set_ylim(-len(places) + 0.4, 0.6)
-        axes.set_yticks(list(places.values()), [line.label for line in summary.pinned])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        name_rows(axes, [line.label for line in summary.pinned])
     return figure
 
 
@@ -187,16 +181,6 @@ def communication(summary: Summary) -> Figure:
     return figure
 
 
-def _client_means(entry: Entry) -> np.ndarray:
-    """Accuracy of every client that has test samples, averaged over the seeds."""
-    by_client: dict[int, list[float]] = {}
-    for record in entry.rows:
-        for client in record.metrics.per_client:
-            if client.accuracy is not None:
-                by_client.setdefault(client.client, []).append(client.accuracy)
-    return np.array([np.mean(values) for values in by_client.values()])
-
-
 def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[Entry], bool]:
     """``drawn``, but of more rows than there are colours only for those that are highest on average."""
 
@@ -209,6 +193,25 @@ def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[
 
 
 # ---- figures -------------------------------------------------------------------------------------------
+
+
+def svg_of(draw: Callable[..., Figure], *arguments: Any) -> str:
+    """The SVG text of the figure that a function draws, in the style of reports."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        return svg_text(draw(*arguments))
+
+
+def wide_figure(height: float) -> Figure:
+    """An empty figure of the usual width.
+
+    Args:
+        height: in inches.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def panels(
@@ -229,13 +232,11 @@ def panels(
         share: whether the panels share the ranges of their axes.
         drawn: which entries are drawn; by default those with a result.
     """
-    from matplotlib.figure import Figure
-
     settings = [name for name in summary.columns if name in summary.table.settings]
     across = min(3, len(settings))
     down = -(-len(settings) // across)
     extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore higher
-    figure = Figure(figsize=(WIDTH, (height + extra) * down + 0.4), layout="constrained")
+    figure = wide_figure((height + extra) * down + 0.4)
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
     for number, axes in enumerate(grid.flat):
@@ -255,6 +256,14 @@ def panels(
         if number % across == 0:
             axes.set_ylabel(y)
     return figure
+
+
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Name the heights 0, -1, -2 and so on of a panel."""
+    axes.grid(axis="y", visible=False)
+    axes.set_ylim(0.4 - len(labels), 0.6)
+    axes.set_yticks([-place for place in range(len(labels))], labels)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
 
 
 def legend(

@@ -7,17 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pfl.core.text import csv_text, duration
+from pfl.core.text import duration
 from pipeline.report.agreement import answer, coverage, tally
+from pipeline.report.amounts import csv_of
 from pipeline.report.notices import incomparable, notices, small_print
 from pipeline.report.reproduction import machine
 from pipeline.report.summary import Entry, Summary
 from pipeline.report.table_report import environment, write_files
-
-HEADER = (
-    *("setting", "row", "published", "ours", "difference", "verdict", "seeds", "runs_computed"),
-    *("runs_from_ledger", "runs_pending", "seconds_pending"),
-)
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def write_page(
         "facts": facts,
     }
     page = environment().get_template("reproduction.md.j2").render(context)
-    write_files(folder, {"README.md": page, "cells.csv": _csv(cells)})
+    write_files(folder, {"README.md": page, "cells.csv": csv_of(map(_csv_row, cells))})
 
 
 def _cell(summary: Summary, entry: Entry, computed: set[str], pending: Mapping[str, Pending]) -> CheckedCell:
@@ -111,19 +107,19 @@ def _cell(summary: Summary, entry: Entry, computed: set[str], pending: Mapping[s
     )
 
 
-def _csv(cells: list[CheckedCell]) -> str:
-    rows = []
-    for cell in cells:
-        entry, missing = cell.entry, cell.pending or Pending(0, 0.0)
-        assert entry.published and entry.verdict
-        rows.append(
-            (
-                *(entry.setting, entry.row, entry.published.mean),
-                entry.score.mean if entry.score else None,
-                entry.difference,
-                entry.verdict.name,
-                entry.score.seeds if entry.score else 0,
-                *(cell.computed, cell.served, missing.runs, round(missing.seconds)),
-            )
-        )
-    return csv_text(HEADER, rows)
+def _csv_row(cell: CheckedCell) -> dict[str, Any]:
+    entry, missing = cell.entry, cell.pending or Pending(0, 0.0)
+    assert entry.published and entry.verdict
+    return {
+        "setting": entry.setting,
+        "row": entry.row,
+        "published": entry.published.mean,
+        "ours": entry.score and entry.score.mean,
+        "difference": entry.difference,
+        "verdict": entry.verdict.name,
+        "seeds": entry.score.seeds if entry.score else 0,
+        "runs_computed": cell.computed,
+        "runs_from_ledger": cell.served,
+        "runs_pending": missing.runs,
+        "seconds_pending": round(missing.seconds),
+    }

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.columns import COLUMNS
-from pipeline.report.plots import STYLE, Look, legend, panels
+from pipeline.report.plots import Look, legend, panels, svg_of
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.objectives import goals, others
 from pipeline.spec.search_space import Search
 from pipeline.store.results import CellResult
 from pipeline.store.scores import reported
-from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,11 +63,8 @@ def headings(objectives: Sequence[str]) -> list[str]:
 
 def draw(summary: Summary) -> dict[str, str]:
     """A plot for each objective beside the accuracy, SVG text by name; none without several objectives."""
-    from matplotlib import rc_context
-
     names = dict.fromkeys(name for objectives in fronts(summary) for name in objectives[1:])
-    with rc_context(STYLE):
-        return {f"front-{name}": svg_text(_front(summary, name)) for name in names}
+    return {f"front-{name}": svg_of(_front, summary, name) for name in names}
 
 
 def _front(summary: Summary, name: str) -> Figure:

@@ -8,13 +8,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.hyper import Hyperparameter
-from pipeline.report.plots import GRID, STYLE, WIDTH, Look, legend, looks, panels, told_apart
+from pipeline.report.plots import GRID, Look, legend, looks, panels, svg_of, told_apart, wide_figure
 from pipeline.report.search_tables import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
 from pipeline.spec.search_space import searched
 from pipeline.store.results import SearchStep
-from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,15 +22,12 @@ if TYPE_CHECKING:
 
 def draw(summary: Summary) -> dict[str, str]:
     """Plots of the searches, SVG text by name; none without a search."""
-    from matplotlib import rc_context
-
     if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
         return {}
     plots: dict[str, Callable[[Summary], Figure]] = {"search": _cost, "slices": _slices}
     if any(len(space) > 1 for _, space in _spaces(summary)):
         plots["coordinates"] = _coordinates
-    with rc_context(STYLE):
-        return {name: svg_text(plot(summary)) for name, plot in plots.items()}
+    return {name: svg_of(plot, summary) for name, plot in plots.items()}
 
 
 def progress(steps: Sequence[SearchStep]) -> list[tuple[int, float]]:
@@ -87,12 +83,10 @@ def _slices(summary: Summary) -> Figure:
 
     A marker is a trial at the last round that it reached with the first seed, the larger the later.
     """
-    from matplotlib.figure import Figure
-
     rows = [[(line, *one) for one in space.items()] for line, space in _spaces(summary)]
     if all(len(row) == 1 for row in rows):
         rows = [[panel for (panel,) in rows[at : at + 3]] for at in range(0, len(rows), 3)]
-    figure = Figure(figsize=(WIDTH, 1.9 * len(rows) + 0.4), layout="constrained")
+    figure = wide_figure(1.9 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), max(map(len, rows)), squeeze=False)
     look = looks(summary.pinned)
     for row, places in zip(rows, grid, strict=True):
@@ -125,10 +119,8 @@ def _slices(summary: Summary) -> Figure:
 def _coordinates(summary: Summary) -> Figure:
     """Parallel coordinates of the methods with several parameters: a line is a trial at the last round that
     it reached with the first seed, from its parameters to its accuracy."""
-    from matplotlib.figure import Figure
-
     spaces = [(line, space) for line, space in _spaces(summary) if len(space) > 1]
-    figure = Figure(figsize=(WIDTH, 2.2 * len(spaces) + 0.4), layout="constrained")
+    figure = wide_figure(2.2 * len(spaces) + 0.4)
     for axes, (line, space) in zip(figure.subplots(len(spaces), squeeze=False)[:, 0], spaces, strict=True):
         shown = [
             step for steps in _trials(summary, line) for step in steps if step.params.keys() == space.keys()

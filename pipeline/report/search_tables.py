@@ -18,7 +18,7 @@ from pipeline.columns import COLUMNS
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
-from pipeline.store.results import CellResult, SearchStep
+from pipeline.store.results import SEARCH_COLUMNS, CellResult, SearchStep
 
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
@@ -107,7 +107,6 @@ def rows(summary: Summary) -> str:
 
     Objectives beside the accuracy are the last columns.
     """
-    columns = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
     searches = [row.search or summary.table.search for row in summary.table.searched_rows]
     others = list(dict.fromkeys(name for search in searches if search for name in search.objectives[1:]))
     rows = []
@@ -119,7 +118,7 @@ def rows(summary: Summary) -> str:
             place = (cell.cell, step.trial, step.seed, step.until)
             quantities = [None if record.failure else COLUMNS[name].of(record) for name in others]
             rows.append([*place, value, step.samples, parameters, step.error, *quantities])
-    return csv_text((*columns, *others), rows)
+    return csv_text((*SEARCH_COLUMNS, *others), rows)
 
 
 def last_steps(steps: Sequence[SearchStep]) -> list[SearchStep]:

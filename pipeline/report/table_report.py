@@ -20,6 +20,7 @@ from pipeline.report import (
     agreement,
     formats,
     leaderboard,
+    leaderboard_plots,
     leads,
     moments,
     plots,
@@ -30,7 +31,7 @@ from pipeline.report import (
     tuning,
     verdict_plots,
 )
-from pipeline.report.amounts import partition_statistics, quantities, value_range
+from pipeline.report.amounts import partition_statistics, quantities, spread, value_range
 from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
 from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.reproduction import commands, provenance
@@ -92,7 +93,7 @@ def write_report(table: str, root: Path) -> Path:
     board = leaderboard.board(summary) if summary.table.report == "leaderboard" else None
     if board:
         ranks_over = board.ranks
-        drawn |= leaderboard.draw(board)
+        drawn |= leaderboard_plots.draw(board)
     if ranks_over:
         drawn["ranks"] = leads.diagram(ranks_over)
     at_moments = [] if board else moments.blocks(summary)  # two columns of a leaderboard have them
@@ -125,7 +126,7 @@ def write_report(table: str, root: Path) -> Path:
         "findings": findings_of(table, root),
         "captions": CAPTIONS
         | dict.fromkeys(front_plots, CAPTIONS["front"])
-        | (leaderboard.CAPTIONS if board else {}),
+        | (leaderboard_plots.CAPTIONS if board else {}),
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
@@ -237,7 +238,7 @@ def environment(package: str = "pipeline.report") -> Any:
         "cell": formats.cell,
         "difference": leaderboard.difference_text,
         "quantity": lambda value: value_range([value]),
-        "spread": formats.spread,
+        "spread": spread,
         "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
         "inline": plots.inline,
         "html": _html,

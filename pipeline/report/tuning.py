@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pfl.core.text import signed
+from pipeline.report.pairs import mean_difference
 from pipeline.report.summary import Entry, Summary
 from pipeline.store.scores import gain, reported
 
@@ -67,20 +68,16 @@ def tuned(summary: Summary) -> list[Tuned]:
 
 def overall(rows: Sequence[Tuned]) -> str:
     """The mean gain by tuning over all settings, with an interval; empty for fewer than three settings."""
-    from scipy.stats import t
-
     by_setting: dict[str, list[float]] = {}
     for method in rows:
         by_setting.setdefault(method.setting, []).append(method.gain)
     gains = [statistics.fmean(of_methods) for of_methods in by_setting.values()]
     if len(gains) < 3:
         return ""
-    mean, error = gain(gains)
-    assert error is not None
-    half = t.ppf(0.975, len(gains) - 1) * error
+    worth = mean_difference(gains, "setting")
     return (
-        f"Over the {len(gains)} settings, tuning is worth {signed(mean)} points on test data, on average "
-        f"over the methods (95 % interval {signed(mean - half)} to {signed(mean + half)})."
+        f"Over the {len(gains)} settings, tuning is worth {signed(worth.mean)} points on test data, on "
+        f"average over the methods (95 % interval {worth.interval})."
     )
 
 

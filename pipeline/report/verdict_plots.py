@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report.plots import GRID, INK, MUTED, PAPER, STYLE, WIDTH, Look, panels
+from pipeline.report.plots import (
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    WIDTH,
+    Look,
+    name_rows,
+    panels,
+    svg_of,
+    wide_figure,
+)
 from pipeline.report.summary import Entry, Summary
 from pipeline.report.verdicts import POINTS, Verdict
-from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +49,10 @@ class VerdictPoint:
 
 def side_by_side(summary: Summary) -> str:
     """One panel per setting, one line per method: the printed number and ours, as SVG text."""
-    from matplotlib import rc_context
+    return svg_of(_side_by_side, summary)
+
+
+def _side_by_side(summary: Summary) -> Figure:
     from matplotlib.lines import Line2D
 
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
@@ -56,52 +69,47 @@ def side_by_side(summary: Summary) -> str:
             axes.errorbar(entry.score.mean, place, xerr=entry.score.std, color=colour, elinewidth=1)
             axes.plot(entry.score.mean, place, **_marker(entry.verdict))
 
-    with rc_context(STYLE):
-        figure = panels(
-            summary,
-            panel,
-            "Accuracy (%)" if summary.table.evaluation.is_accuracy else "Published and ours",
-            "",
-            height=0.7 + 0.22 * len(places),
-            drawn=lambda entry: entry.published is not None,
-        )
-        for number, axes in enumerate(figure.axes):
-            axes.grid(axis="y", visible=False)
-            axes.set_ylim(-len(places) + 0.4, 0.6)
-            first = number % 3 == 0
-            axes.set_yticks(list(places.values()), [line.label if first else "" for line in summary.pinned])
-            axes.tick_params(axis="y", length=0, labelcolor=INK)
-        printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
-        name = "published"
-        if any(entry.published.is_accuracy for entry in summary.compared if entry.published):
-            name += BAND
-        _legend(figure, printed, name, [e.verdict for e in summary.compared if e.verdict])
-        return svg_text(figure)
+    figure = panels(
+        summary,
+        panel,
+        "Accuracy (%)" if summary.table.evaluation.is_accuracy else "Published and ours",
+        "",
+        height=0.7 + 0.22 * len(places),
+        drawn=lambda entry: entry.published is not None,
+    )
+    for number, axes in enumerate(figure.axes):
+        name_rows(axes, [line.label if number % 3 == 0 else "" for line in summary.pinned])
+    printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
+    name = "published"
+    if any(entry.published.is_accuracy for entry in summary.compared if entry.published):
+        name += BAND
+    _legend(figure, printed, name, [e.verdict for e in summary.compared if e.verdict])
+    return figure
 
 
 def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> str:
     """One panel per paper: ours against the printed number of every cell that was run, as SVG text."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    return svg_of(_scatter, papers)
+
+
+def _scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
     from matplotlib.lines import Line2D
 
-    with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, WIDTH / max(3, len(papers)) + 0.7), layout="constrained")
-        grid = figure.subplots(1, max(3, len(papers)), squeeze=False)[0]
-        for axes, (paper, points) in zip(grid, papers.items(), strict=False):
-            axes.set_title(paper)
-            axes.fill_between([0, 100], [-POINTS, 100 - POINTS], [POINTS, 100 + POINTS], color=GRID, lw=0)
-            for point in points:
-                axes.plot(point.published, point.ours, **_marker(point.verdict))
-            axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", xlabel="Published (%)")
-        grid[0].set_ylabel("Ours (%)")
-        for axes in grid[len(papers) :]:
-            axes.remove()
-        level = Line2D([], [], color=GRID, linewidth=7)
-        _legend(
-            figure, level, f"equal{BAND}", [point.verdict for points in papers.values() for point in points]
-        )
-        return svg_text(figure)
+    count = max(3, len(papers))
+    figure = wide_figure(WIDTH / count + 0.7)
+    grid = figure.subplots(1, count, squeeze=False)[0]
+    for axes, (paper, points) in zip(grid, papers.items(), strict=False):
+        axes.set_title(paper)
+        axes.fill_between([0, 100], [-POINTS, 100 - POINTS], [POINTS, 100 + POINTS], color=GRID, lw=0)
+        for point in points:
+            axes.plot(point.published, point.ours, **_marker(point.verdict))
+        axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", xlabel="Published (%)")
+    grid[0].set_ylabel("Ours (%)")
+    for axes in grid[len(papers) :]:
+        axes.remove()
+    level = Line2D([], [], color=GRID, linewidth=7)
+    _legend(figure, level, f"equal{BAND}", [point.verdict for points in papers.values() for point in points])
+    return figure
 
 
 def _marker(verdict: Verdict) -> dict[str, Any]:

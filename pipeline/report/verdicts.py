@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from pfl.core.text import amount
 from pipeline.spec.published import Published
+from pipeline.spec.table_claims import EXACT
 from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score
 
@@ -35,9 +36,6 @@ RULE = (
     f"{_REPRODUCED}, or within {ERRORS:g} standard errors of the difference where the paper prints a "
     f"deviation and both sides have at least {SEEDS} seeds. {_OTHERWISE}"
 )
-
-EXACT = 1e-9
-"""Tolerance, in points, for decimals without an exact floating-point representation."""
 
 RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 

@@ -7,29 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pfl.core.text import csv_text, points
+from pfl.core.text import points
+from pipeline.report.amounts import csv_of
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.refusals import Refusal
 from pipeline.store.verification import EARLY, RULE, Verification
-
-HEADER = (
-    "table",
-    "cell",
-    "seed",
-    "until",
-    "verdict",
-    "difference in the last evaluation",
-    f"largest difference in the first {EARLY} rounds",
-    f"what another rounding changes in the first {EARLY} rounds",
-    "largest difference of any accuracy",
-    "same kind of machine",
-    "made on",
-    "computed on",
-    "made by",
-    "computed by",
-    "seconds",
-    "key",
-)
 
 
 def write_page(
@@ -45,7 +27,8 @@ def write_page(
         InvalidInput: a file cannot be written.
     """
     by_table: dict[str, list[Verification]] = {}
-    for verification in sorted(verified, key=lambda one: one.name):
+    in_order = sorted(verified, key=lambda one: one.name)
+    for verification in in_order:
         by_table.setdefault(verification.row.table, []).append(verification)
     machines = sorted({verification.computed_on for verification in verified})
     context = {
@@ -63,7 +46,7 @@ def write_page(
         "others": [one for one in verified if one.verdict != "agrees"],
     }
     page = environment().get_template("verification.md.j2").render(context)
-    write_files(folder, {"README.md": page, "rows.csv": _csv(verified)})
+    write_files(folder, {"README.md": page, "rows.csv": csv_of(map(_csv_row, in_order))})
 
 
 def _of_table(table: str, rows: Sequence[Verification]) -> dict[str, Any]:
@@ -88,26 +71,23 @@ def _of_kind(same: bool, rows: Sequence[Verification]) -> dict[str, Any]:
     }
 
 
-def _csv(verified: Sequence[Verification]) -> str:
-    rows = [
-        (
-            one.row.table,
-            one.row.cell,
-            one.row.seed,
-            one.row.until,
-            one.verdict,
-            one.last,
-            one.early,
-            one.of_rounding,
-            one.largest,
-            "yes" if one.same_kind else "no",
-            one.made_on,
-            one.computed_on,
-            one.row.sources.name,
-            one.again.sources.name,
-            round(one.again.measured.wall_seconds, 1),
-            one.row.key,
-        )
-        for one in sorted(verified, key=lambda one: one.name)
-    ]
-    return csv_text(HEADER, rows)
+def _csv_row(verification: Verification) -> dict[str, Any]:
+    row, again = verification.row, verification.again
+    return {
+        "table": row.table,
+        "cell": row.cell,
+        "seed": row.seed,
+        "until": row.until,
+        "verdict": verification.verdict,
+        "difference in the last evaluation": verification.last,
+        f"largest difference in the first {EARLY} rounds": verification.early,
+        f"what another rounding changes in the first {EARLY} rounds": verification.of_rounding,
+        "largest difference of any accuracy": verification.largest,
+        "same kind of machine": "yes" if verification.same_kind else "no",
+        "made on": verification.made_on,
+        "computed on": verification.computed_on,
+        "made by": row.sources.name,
+        "computed by": again.sources.name,
+        "seconds": round(again.measured.wall_seconds, 1),
+        "key": row.key,
+    }

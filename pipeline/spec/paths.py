@@ -64,13 +64,13 @@ def table_names(root: Path = Path()) -> list[str]:
     raise Missing(f"{TABLES}/*.yaml", "no such file", "a project (`pfl init` makes one)")
 
 
-def figure_names(root: Path = Path()) -> list[str]:
+def figure_names() -> list[str]:
     """The names of all figures that have a file.
 
     Raises:
         InvalidInput: there are none here, or two files have one name.
     """
-    if names := _names(root, "figures"):
+    if names := _names(Path(), "figures"):
         return names
     accepted = "a checkout of pfl-repro; projects do not have the papers' figures"
     raise Missing(f"{PAPERS}/*/figures/*.yaml", "no such file", accepted)

@@ -1,14 +1,13 @@
 """Trials of other searches from which the search of a cell begins, in a file next to the table's.
 
-`pfl search import` writes `<table>.prior.csv`; check and sweep read it, and the sweep stage depends on it.
+`pfl search import` writes `<table>.prior.csv`; check and sweep read it, and the sweep stage depends on it. A
+table that extends another, and has no such file, inherits the trials of the other.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,15 @@ from pfl.core.errors import InvalidInput
 from pfl.core.hyper import Hyperparameter
 from pfl.core.text import csv_text
 from pipeline.algorithms import ALGORITHMS
-from pipeline.spec.cells import Cell
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.csv_file import read_csv
+from pipeline.spec.extends import lineage
 from pipeline.spec.paths import table_file
 from pipeline.spec.search_space import Search, default_of, pinned_value, searched
+from pipeline.spec.table import load_table
 
 COLUMNS = ("cell", "gain", "parameters", "source")
+SUFFIX = ".prior.csv"
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,17 @@ class PriorTrial:
 
 
 def prior_file(table: str) -> Path:
-    """The imported trials of a table, which need not exist."""
-    return table_file(table).with_suffix(".prior.csv")
+    """The imported trials of a table itself, which need not exist."""
+    return table_file(table).with_suffix(SUFFIX)
+
+
+def prior_files(table: str, root: Path = Path()) -> list[Path]:
+    """The files of imported trials of a table and of those that it extends, the base first.
+
+    The last one is used. The paths are relative to the project's folder ``root``.
+    """
+    files = (source.file.with_suffix(SUFFIX) for source in lineage(table, root))
+    return [file for file in files if (root / file).exists()]
 
 
 def prior_text(trials: Iterable[PriorTrial]) -> str:
@@ -50,42 +62,59 @@ def prior_text(trials: Iterable[PriorTrial]) -> str:
     return csv_text(COLUMNS, ((t.cell, t.gain, json.dumps(t.params), t.source) for t in trials))
 
 
-def load_prior(table: str) -> list[PriorTrial]:
-    """The imported trials of a table; empty without a file.
+def imported_trials(whole: Sequence[Cell]) -> dict[str, list[PriorTrial]]:
+    """The trials from which the searches of a table begin, by cell.
 
-    Raises:
-        InvalidInput: the file is not one that `prior_text` gives.
-    """
-    file = prior_file(table)
-    if not file.exists():
-        return []
-    reader = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))
-    trials = []
-    for row in reader:
-        try:
-            params = dict(json.loads(row["parameters"]))
-            trials.append(PriorTrial(row["cell"], float(row["gain"]), params, row["source"]))
-        except (KeyError, TypeError, ValueError):
-            accepted = "a line that `pfl search import` writes"
-            raise InvalidInput(f"{file}, line {reader.line_num}", "its content", accepted) from None
-    return trials
-
-
-def check_prior(table: str, cells: Iterable[Cell]) -> None:
-    """Check that every imported trial is a configuration of its cell's search.
+    Inherited trials are those of cells with the same method and the same pinned parameters, on which their
+    gains are based, as far as they are configurations of the search here.
 
     Args:
-        cells: all of the table.
+        whole: cells of one table, at least one.
+
+    Raises:
+        InvalidInput: a line of the file is not one that `prior_text` gives.
+    """
+    if not (files := prior_files(whole[0].table)):
+        return {}
+    trials: dict[str, list[PriorTrial]] = {}
+    for trial in read_csv(files[-1], _trial, COLUMNS):
+        trials.setdefault(trial.cell, []).append(trial)
+    owner = files[-1].name.removesuffix(SUFFIX)
+    if owner == whole[0].table:
+        return trials
+    bases = {cell.id: _basis(cell) for cell in cells(owner, load_table(owner)) if cell.search}
+    return {
+        cell.id: [trial for trial in trials[cell.id] if not misfit(cell, trial.params)]
+        for cell in whole
+        if cell.id in trials and cell.search and bases.get(cell.id) == _basis(cell)
+    }
+
+
+def _trial(row: Mapping[str, str]) -> PriorTrial:
+    return PriorTrial(row["cell"], float(row["gain"]), dict(json.loads(row["parameters"])), row["source"])
+
+
+def _basis(cell: Cell) -> tuple[str, dict[str, Any]]:
+    """What the gains of imported trials are relative to: the method and the pinned parameters."""
+    return cell.config.method, pinned_params(cell)
+
+
+def check_prior(table: str, whole: Sequence[Cell]) -> None:
+    """Check that every imported trial of a table itself is a configuration of its cell's search.
+
+    Args:
+        whole: all cells of the table.
 
     Raises:
         InvalidInput: the first one that is not; import again after an edit of the search space.
     """
-    by_id = {cell.id: cell for cell in cells}
-    for trial in load_prior(table):
-        cell = by_id.get(trial.cell)
-        if why := misfit(cell, trial.params) if cell else "the table has no such cell":
-            accepted = f"trials that fit the table ({why}); repeat `pfl search import {table}`"
-            raise InvalidInput(str(prior_file(table)), f"a trial of {trial.cell}", accepted)
+    by_id = {cell.id: cell for cell in whole}
+    for name, trials in imported_trials(whole).items():
+        cell = by_id.get(name)
+        for trial in trials:
+            if why := misfit(cell, trial.params) if cell else "the table has no such cell":
+                accepted = f"trials that fit the table ({why}); repeat `pfl search import {table}`"
+                raise InvalidInput(str(prior_file(table)), f"a trial of {name}", accepted)
 
 
 def refusal(search: Search | None) -> str:

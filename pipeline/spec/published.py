@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput, unknown_name
+from pipeline.spec.csv_file import read_csv
 from pipeline.spec.papers import NUMBERS, paper_names
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict
@@ -131,15 +131,7 @@ def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> lis
     folder = root / PAPERS / paper
     if file not in (known := [path.name for path in folder.glob("*.csv")]):
         raise unknown_name("published.file", file, known)
-    cells = []
-    with (folder / file).open(newline="", encoding="utf-8") as lines:
-        for row in (reader := csv.DictReader(lines)):
-            try:
-                cells.append(_cell(row))
-            except (KeyError, TypeError, ValueError) as error:
-                accepted = f"the columns {', '.join(Published.__dataclass_fields__)}, with numbers ({error})"
-                raise InvalidInput(f"{folder / file}:{reader.line_num}", "the line", accepted) from None
-    return cells
+    return read_csv(folder / file, _cell, list(Published.__dataclass_fields__))
 
 
 def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:

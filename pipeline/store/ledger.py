@@ -61,7 +61,7 @@ class Ledger:
     def __init__(self, sources: Sources):
         self.damaged: list[Damage] = []
         self.refused: dict[str, str] = {}
-        self._sources = sources
+        self.sources = sources
         self._successes: dict[str, list[Place | Record]] = {}
         self._failed: dict[str, Place | Record] = {}
         refused, checksums, lacking = refusals(), set[str](), list[Place]()
@@ -122,7 +122,7 @@ class Ledger:
 
     def append(self, record: Record) -> Record:
         """Write a record, marked with the ledger's sources, to disk; return the record as written."""
-        record = replace(record, sources=self._sources)
+        record = replace(record, sources=self.sources)
         append_lines(LOCAL / f"{record.table}.jsonl", [record.to_line()], wait=True)
         if record.failed:
             self._failed[record.key] = record

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import csv_text
+from pipeline.spec.csv_file import read_csv
 
 FILE = Path("results/ledger/refused.csv")
 
@@ -39,16 +38,7 @@ def refusals(root: Path = Path()) -> dict[str, Refusal]:
     Raises:
         InvalidInput: the file has a different format.
     """
-    if not (root / FILE).exists():
-        return {}
-    accepted = f"a CSV file with the columns {', '.join(Refusal._fields)}"
-    try:
-        header, *rows = csv.reader((root / FILE).read_text(encoding="utf-8").splitlines())
-        listed = [Refusal(*row) for row in rows]
-    except (OSError, ValueError, TypeError, csv.Error):
-        raise InvalidInput("refused rows", str(FILE), accepted) from None
-    if tuple(header) != Refusal._fields:
-        raise InvalidInput("refused rows", str(FILE), accepted)
+    listed = read_csv(root / FILE, lambda row: Refusal(**row), Refusal._fields)
     return {refusal.checksum: refusal for refusal in listed}
 
 

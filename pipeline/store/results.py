@@ -83,6 +83,10 @@ class TrialResult:
         )
 
 
+SEARCH_COLUMNS = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
+"""Of a report's search.csv, which has a line for each `SearchStep`."""
+
+
 @dataclass(frozen=True)
 class SearchStep:
     """One simulation of a search: a trial with a seed up to a round.

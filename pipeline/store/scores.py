@@ -88,6 +88,16 @@ def curves(records: Sequence[Record], evaluation: Evaluation) -> list[tuple[int,
     return [(number, [one[number] for one in by_round]) for number in shared]
 
 
+def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:
+    """By client with test samples, its accuracies in the last round, of one record after another."""
+    accuracies: dict[int, list[float]] = {}
+    for record in records:
+        for client in record.metrics.per_client:
+            if client.accuracy is not None:
+                accuracies.setdefault(client.client, []).append(client.accuracy)
+    return accuracies
+
+
 def _check_group(groups: Sequence[str], evaluation: Evaluation) -> None:
     if evaluation.group and evaluation.group not in groups:
         raise unknown_name("evaluation.group", evaluation.group, groups)
@@ -103,6 +113,10 @@ def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) ->
     ]
     if not counted:
         raise InvalidInput("evaluation.clients", [first, last], "clients of which one has test samples")
-    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
-    weights = [getattr(client, weigh) if weigh else 1 for client, _ in counted]
+    weights = [weight(client, evaluation) for client, _ in counted]
     return statistics.fmean((accuracy for _, accuracy in counted), weights)
+
+
+def weight(client: ClientResult, evaluation: Evaluation) -> int:
+    """The weight of a client in the reported average."""
+    return {"pooled": client.test, "client_mean_weighted": client.train}.get(evaluation.metric, 1)

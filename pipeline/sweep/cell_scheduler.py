@@ -13,7 +13,7 @@ from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
 from pipeline.spec.objectives import others
-from pipeline.spec.prior import load_prior
+from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
@@ -62,6 +62,7 @@ class CellScheduler:
 
     Args:
         images: their shape and number of classes, as in the manifest.
+        prior: trials of other searches, from which that of the cell begins.
 
     Attributes:
         partition: of all seeds, or of the first.
@@ -77,7 +78,13 @@ class CellScheduler:
     """
 
     def __init__(
-        self, cell: Cell, table: Table, division: Division, images: Mapping[str, Any], curves: bool = False
+        self,
+        cell: Cell,
+        table: Table,
+        division: Division,
+        images: Mapping[str, Any],
+        curves: bool = False,
+        prior: Sequence[PriorTrial] = (),
     ):
         self.cell = cell
         self._images = images
@@ -107,7 +114,6 @@ class CellScheduler:
             moment=self.moment,
             moments=(self.moment,),
         )
-        prior = [trial for trial in load_prior(cell.table) if trial.cell == cell.id] if cell.search else []
         self._imported = len(prior)
         self.study = Study(cell.config, cell.search, prior) if cell.search else None
         if self.study and cell.search:

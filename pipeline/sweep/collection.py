@@ -8,14 +8,14 @@ read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pfl.run.runs import Runs
-from pfl.run.trials import Sources
 from pipeline.spec.cells import cells
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
@@ -72,11 +72,7 @@ def assembled(name: str) -> Results | None:
     """
     if not (held := _held(name)):
         return None
-    manifest = described(name, held.part)
-    # What the ledger lacks is missing, and not left out.
-    return outputs.outcome(
-        name, held.whole, Subset(seeds=held.seeds), held.scheduler, manifest, held.sources, 0.0
-    )
+    return held.outcome(name, described(name, held.part))
 
 
 def collect(name: str) -> int:
@@ -93,9 +89,7 @@ def collect(name: str) -> int:
             return 0
         download(name, held.part)
         partition(name, held.part)
-        outputs.write(
-            name, held.whole, Subset(seeds=held.seeds), held.scheduler, held.ledger, held.sources, 0.0
-        )
+        outputs.write(held.outcome(name), held.scheduler)
     return len(held.scheduler.cells)
 
 
@@ -149,8 +143,10 @@ class _Held:
     part: Table
     seeds: list[int]
     scheduler: Scheduler
-    ledger: Ledger
-    sources: Sources
+
+    def outcome(self, name: str, manifest: Mapping[str, Any] | None = None) -> Results:
+        """The results of the table; what the ledger lacks is missing, and not left out."""
+        return outputs.outcome(name, self.whole, Subset(seeds=self.seeds), self.scheduler, manifest=manifest)
 
 
 def _held(name: str) -> _Held | None:
@@ -158,8 +154,7 @@ def _held(name: str) -> _Held | None:
     whole = load_table(name)
     if not (settings := settings_here(whole)):
         return None
-    sources = current_sources(name)
-    ledger = Ledger(sources)
+    ledger = Ledger(current_sources(name))
     scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
     seeds = _shared_seeds(scheduler, whole.seeds)
     if whole.searched_rows or seeds == whole.seeds:
@@ -173,7 +168,7 @@ def _held(name: str) -> _Held | None:
     scheduler.cells = finished
     there = [cell.cell for cell in finished]
     part = whole.part(whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds))
-    return _Held(whole, part, seeds, scheduler, ledger, sources)
+    return _Held(whole, part, seeds, scheduler)
 
 
 def _report_missing(name: str, scheduler: Scheduler) -> None:

@@ -13,7 +13,7 @@ from pipeline.algorithms import ALGORITHMS
 from pipeline.columns import COLUMNS
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.fingerprints import named_behaviours
-from pipeline.spec.prior import prior_file
+from pipeline.spec.prior import prior_files
 from pipeline.spec.search_space import searched
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
@@ -35,13 +35,12 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     parts |= {ALGORITHMS.module(search.algorithm) for search in searches}
     parts |= {COLUMNS.module(name) for search in searches for name in search.objectives[1:]}
     modules = sorted(parts)
-    prior = prior_file(name)
     return {
         "behaviours": named_behaviours(name, table),
         "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in modules)]), modules),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,
-        "imported": digest_of([prior]) if prior.exists() else None,
+        "imported": digest_of(files[-1:]) if (files := prior_files(name)) else None,
         "damaged": sorted(map(str, ledger.damaged)),
         "refused": sorted(ledger.refused),
     }

@@ -9,10 +9,8 @@ from typing import Any
 
 from pfl.core.files import write_text
 from pfl.core.text import csv_text, first_line
-from pfl.run.trials import Sources
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table
-from pipeline.store.ledger import Ledger
 from pipeline.store.results import Results, save_results
 from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import models_file
@@ -27,49 +25,40 @@ def outcome(
     table: Table,
     subset: Subset,
     scheduler: Scheduler,
-    manifest: Mapping[str, Any],
-    sources: Sources,
-    seconds: float,
+    seconds: float = 0.0,
+    manifest: Mapping[str, Any] | None = None,
 ) -> Results:
-    """What a scheduler has of a table; the arguments are as in `write`, with the content of its manifest."""
-    return Results(
-        table=name,
-        config=table,
-        subset=subset,
-        manifest=manifest,
-        cells=tuple(cell.result(scheduler.outcomes) for cell in scheduler.cells),
-        wall_seconds=seconds,
-        trials_run=scheduler.ran,
-        trials_from_ledger=scheduler.served,
-        sources=sources,
-    )
-
-
-def write(
-    name: str,
-    table: Table,
-    subset: Subset,
-    scheduler: Scheduler,
-    ledger: Ledger,
-    sources: Sources,
-    seconds: float,
-) -> Results:
-    """Write `results/<table>/` and return the results.
+    """What a scheduler has of a table.
 
     Args:
         table: the whole table.
         subset: the part that was selected.
         seconds: duration of the sweep.
+        manifest: of the table; by default what the download stage has written.
+    """
+    return Results(
+        table=name,
+        config=table,
+        subset=subset,
+        manifest=load_manifest(name) if manifest is None else manifest,
+        cells=tuple(cell.result(scheduler.outcomes) for cell in scheduler.cells),
+        wall_seconds=seconds,
+        trials_run=scheduler.ran,
+        trials_from_ledger=scheduler.served,
+        sources=scheduler.ledger.sources,
+    )
+
+
+def write(results: Results, scheduler: Scheduler) -> None:
+    """Write the `outcome` of a scheduler to `results/<table>/`.
 
     Raises:
         InvalidInput: a file cannot be written; its previous version is then unchanged.
     """
-    results = outcome(name, table, subset, scheduler, load_manifest(name), sources, seconds)
-    save_results(results, map(ledger.line, results.records))
+    save_results(results, map(scheduler.ledger.line, results.records))
     if scheduler.keeps_models:
-        write_text(results_folder(name) / "models.csv", _models(scheduler))
-    _save_studies(name, scheduler)
-    return results
+        write_text(results_folder(results.table) / "models.csv", _models(scheduler))
+    _save_studies(results.table, scheduler)
 
 
 def _save_studies(name: str, scheduler: Scheduler) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import amount
 from pipeline.spec.cells import Cell, cells
+from pipeline.spec.csv_file import read_csv
 from pipeline.spec.paths import table_names
 from pipeline.spec.prior import (
     PriorTrial,
@@ -26,7 +25,7 @@ from pipeline.spec.prior import (
     without_pinned,
 )
 from pipeline.spec.table import load_table
-from pipeline.store.results import SearchStep
+from pipeline.store.results import SEARCH_COLUMNS, SearchStep
 from pipeline.sweep.collection import results_of
 
 
@@ -130,35 +129,24 @@ def _searches(source: str) -> dict[str, OtherSearch]:
 
 def _by_cell(file: Path) -> dict[str, list[SearchStep]]:
     """The steps in a file that `pipeline.report.search_tables.rows` has written."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        accepted = "a table with results, or a file search.csv of a report"
-        raise InvalidInput("--from", str(file), accepted) from None
+    if not file.is_file():
+        raise InvalidInput("--from", str(file), "a table with results, or a file search.csv of a report")
     cells: dict[str, list[SearchStep]] = {}
-    for cell, step in _steps(file, text):
+    for cell, step in read_csv(file, _step, SEARCH_COLUMNS):
         cells.setdefault(cell, []).append(step)
     if not cells:
         raise InvalidInput("--from", str(file), "a file with at least one trial")
     return cells
 
 
-def _steps(file: Path, text: str) -> Iterator[tuple[str, SearchStep]]:
-    reader = csv.DictReader(io.StringIO(text))
-    for row in reader:
-        try:
-            yield (
-                row["cell"],
-                SearchStep(
-                    trial=int(row["trial"]),
-                    seed=int(row["seed"]),
-                    until=int(row["round"]),
-                    params=dict(json.loads(row["parameters"])),
-                    value=float(row["accuracy"]) if row["accuracy"] else None,
-                    samples=int(row["samples"]) if row["samples"] else None,
-                    error=row["error"] or None,
-                ),
-            )
-        except (KeyError, TypeError, ValueError):
-            accepted = "a line of a report's search.csv"
-            raise InvalidInput(f"{file}, line {reader.line_num}", "its content", accepted) from None
+def _step(row: Mapping[str, str]) -> tuple[str, SearchStep]:
+    """The cell and the step of a line."""
+    return row["cell"], SearchStep(
+        trial=int(row["trial"]),
+        seed=int(row["seed"]),
+        until=int(row["round"]),
+        params=dict(json.loads(row["parameters"])),
+        value=float(row["accuracy"]) if row["accuracy"] else None,
+        samples=int(row["samples"]) if row["samples"] else None,
+        error=row["error"] or None,
+    )

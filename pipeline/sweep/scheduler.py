@@ -12,6 +12,7 @@ from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.spec.cells import Cell
+from pipeline.spec.prior import imported_trials
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
@@ -33,6 +34,7 @@ class Scheduler:
         curves: require accuracies by round in every record, even if the table does not report them.
 
     Attributes:
+        ledger: receives the records that are new.
         keeps_models: keep the models of final trials, not only their records.
         stacks: group trials that can be stacked, for devices on which this is faster.
         ran: number of simulations that were run.
@@ -50,14 +52,22 @@ class Scheduler:
         on_cell: Callable[[CellResult], None] = lambda _: None,
         curves: bool = False,
     ):
+        prior = imported_trials(cells) if table.searched_rows else {}
         self.cells = [
-            CellScheduler(cell, table, partitions[cell.partition_name], datasets[cell.dataset], curves)
+            CellScheduler(
+                cell,
+                table,
+                partitions[cell.partition_name],
+                datasets[cell.dataset],
+                curves,
+                prior.get(cell.id, ()),
+            )
             for cell in cells
         ]
         self.outcomes: dict[str, Record] = {}
         self.ran = 0
         self.keeps_models = table.keep == "models"
-        self._ledger = ledger
+        self.ledger = ledger
         self.stacks = False
         self._on_record = on_record
         self._on_cell = on_cell
@@ -150,8 +160,8 @@ class Scheduler:
             return
         for record in records:
             # A trial that ran again only for its models has a record already.
-            known = self._ledger.get(record.key, trial.moments)
-            self.outcomes[record.key] = known or self._ledger.append(record)
+            known = self.ledger.get(record.key, trial.moments)
+            self.outcomes[record.key] = known or self.ledger.append(record)
         self.ran += len(records)
         self._out.difference_update(trial.keys())
         self._catch_up()
@@ -182,7 +192,7 @@ class Scheduler:
                 if key in cell.seen:
                     continue
                 if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
-                    record = self._ledger.get(key, cell.curves)
+                    record = self.ledger.get(key, cell.curves)
                     if record is None or self._lacks_models(candidate, key):
                         continue
                     self.outcomes[key] = record

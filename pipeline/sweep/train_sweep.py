@@ -57,8 +57,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     whole, subset = load_table(name), subset or subset_of(name)
     table = whole.part(subset)
     with table_lock(name), stoppable(name):
-        sources = current_sources(name)
-        ledger = Ledger(sources)
+        ledger = Ledger(current_sources(name))
         try:
             with BackgroundTracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
@@ -69,7 +68,8 @@ def sweep(name: str, subset: Subset | None = None) -> str:
                 run(name, scheduler, load_manifest(name)["datasets"], table.resources, less=less)
         finally:
             publish(name)
-        outcome = outputs.write(name, whole, subset, scheduler, ledger, sources, time.monotonic() - began)
+        outcome = outputs.outcome(name, whole, subset, scheduler, time.monotonic() - began)
+        outputs.write(outcome, scheduler)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
@@ -77,7 +77,9 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     print(f"{name}: {ran}; see {folder}/")
     if scheduler.ran:
         copied = (
-            "records of uncommitted files are not copied to" if sources.dirty else "git shares the records in"
+            "records of uncommitted files are not copied to"
+            if ledger.sources.dirty
+            else "git shares the records in"
         )
         print(f"{name}: `dvc push` shares this while params.yaml selects the table; {copied} {PUBLISHED}/")
     for cell in outcome.cells:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pfl.run.fingerprint import components_of, files_of, metrics_of, unknown_of
-from pfl.run.trials import Record, Trial, edits, git, plugins
+from pfl.run.trials import Trial, edits, git, plugins
 from pfl.run.validation import non_defaults
 from pipeline.store.ledger import Ledger
 from pipeline.store.rows import RecordHead
+from pipeline.sweep.cell_scheduler import CellScheduler
 from pipeline.sweep.scheduler import Scheduler
 
 Kind = tuple[str, str, int | None, int]
@@ -29,13 +30,27 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     Args:
         scheduler: a table's scheduler, before any of its trials is run.
     """
-    reasons: dict[str, list[str]] = {}
     former = _former(scheduler, ledger)
+
+    def reason(cell: CellScheduler, trial: Trial, seed: int, key: str) -> str:
+        if key in scheduler.outcomes:
+            return "in the ledger"
+        if record := ledger.find(key):
+            if record.failed:
+                return f"failed ({record.failure})"
+            lacks = "its curve" if record.metrics.lacks(cell.curves) else "its models"
+            return f"in the ledger, without {lacks}"
+        if key in ledger.refused:
+            return f"its record is refused ({ledger.refused[key]})"
+        if any(damage.key == key for damage in ledger.damaged):
+            return "its record is damaged"
+        return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
+
+    reasons: dict[str, list[str]] = {}
     for cell in scheduler.cells:
         for candidate in cell.candidates:
             for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True):
-                reason = _reason(candidate.trial, seed, key, cell.curves, scheduler.outcomes, ledger, former)
-                reasons.setdefault(reason, []).append(cell.cell.id)
+                reasons.setdefault(reason(cell, candidate.trial, seed, key), []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
         f"{amount(len(trials), 'run')} of {_listed(trials)}: {reason}"
@@ -59,28 +74,6 @@ def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Reco
             if kind in former and row.key not in scheduler.outcomes:
                 former[kind].append(row)
     return former
-
-
-def _reason(
-    trial: Trial,
-    seed: int,
-    key: str,
-    curves: Collection[str],
-    outcomes: Mapping[str, Record],
-    ledger: Ledger,
-    former: Mapping[Kind, Sequence[RecordHead]],
-) -> str:
-    if key in outcomes:
-        return "in the ledger"
-    if found := ledger.find(key):
-        if found.failed:
-            return f"failed ({found.failure})"
-        return f"in the ledger, without {'its curve' if found.metrics.lacks(curves) else 'its models'}"
-    if key in ledger.refused:
-        return f"its record is refused ({ledger.refused[key]})"
-    if any(damage.key == key for damage in ledger.damaged):
-        return "its record is damaged"
-    return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
 
 
 def _stale(trial: Trial, rows: Sequence[RecordHead]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.data.dataset import Dataset
 from pfl.data.partition import check_partition, make_partition
 
 
@@ -21,6 +22,14 @@ def written(folder: Path, content: object) -> str:
     path = folder / "lists.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return f"file:{path}"
+
+
+def refusal(folder: Path, data: Dataset, content: object) -> str:
+    """The line with which a file is refused."""
+    with pytest.raises(InvalidInput) as error:
+        make_partition(written(folder, content), data, None)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 def test_clients_get_the_samples_that_the_file_lists(tmp_path, data):
@@ -83,10 +92,7 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
     ],
 )
 def test_a_wrong_file_is_one_line_that_names_the_client_or_the_index(tmp_path, data, content, complaint):
-    with pytest.raises(InvalidInput) as error:
-        make_partition(written(tmp_path, content), data, None)
-    assert complaint in str(error.value)
-    assert "\n" not in str(error.value)
+    assert complaint in refusal(tmp_path, data, content)
 
 
 def test_an_index_that_no_data_set_has_is_left_to_the_data_where_they_are_not_known_yet(tmp_path):
@@ -219,7 +225,4 @@ def changed(content: dict, **values: object) -> dict:
     ],
 )
 def test_an_incomplete_file_of_another_program_is_one_line(tmp_path, data, content, complaint):
-    with pytest.raises(InvalidInput) as error:
-        make_partition(written(tmp_path, content), data, None)
-    assert complaint in str(error.value)
-    assert "\n" not in str(error.value)
+    assert complaint in refusal(tmp_path, data, content)

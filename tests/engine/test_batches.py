@@ -108,15 +108,6 @@ def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition,
     assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
 
 
-def test_both_backends_draw_the_same_class_stream(dataset, partition):
-    loop, stacked = (
-        simulate(STREAM, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()["rounds"]
-        for backend in ("loop", "stacked")
-    )
-    for ours, theirs in zip(loop, stacked, strict=True):
-        assert ours["post_local"] == pytest.approx(theirs["post_local"], abs=1e-9)
-
-
 FIXED = dataclasses.replace(CONFIG, batch_order="fixed")
 
 
@@ -156,9 +147,10 @@ def test_fixed_minibatches_keep_the_stored_order_of_what_a_method_does_not_hold_
         np.testing.assert_array_equal(kept, whole[np.isin(whole, kept)])
 
 
-def test_both_backends_draw_the_same_fixed_minibatches(dataset, partition):
+@pytest.mark.parametrize("config", [STREAM, FIXED], ids=lambda config: config.batch_order)
+def test_both_backends_draw_the_same_minibatches(dataset, partition, config):
     loop, stacked = (
-        simulate(FIXED, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()["rounds"]
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()["rounds"]
         for backend in ("loop", "stacked")
     )
     for ours, theirs in zip(loop, stacked, strict=True):

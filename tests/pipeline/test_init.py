@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.init import init
 from pipeline.report.overview import write_overview
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import table_names
+from pipeline.spec.prior import prior_file
 from pipeline.spec.published import published_cells
 from pipeline.spec.table import load_table
 from tests.command import pfl
@@ -58,6 +60,17 @@ def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypat
     done = pfl("check")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(line)
+
+
+def test_imported_trials_of_a_table_and_of_the_one_that_it_extends_come_along(project, monkeypatch):
+    (project / "tables/study.yaml").write_text("extends: small\n")
+    prior_file("small").write_text("cell,gain,parameters,source\n")
+    monkeypatch.setattr("pipeline.init._ours", lambda: project)
+    monkeypatch.setattr("pipeline.init.FILES", ())
+    init(Path("new"), "study")
+    assert sorted(path.name for path in Path("new/tables").iterdir()) == [
+        *("small.prior.csv", "small.yaml", "study.yaml"),
+    ]
 
 
 @pytest.fixture

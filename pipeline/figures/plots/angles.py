@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
@@ -30,11 +30,8 @@ def measure(runs: FigureRuns) -> Numbers:
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """Lines by round."""
-    canvas, (axes,) = grid(1, height=3.2)
-    lines(canvas, {PANEL: axes}, numbers, labels(figure) | {PANEL: ""})
-    axes.set_xlabel("Round")
-    axes.set_ylabel("Angle between the updates (degrees)")
-    return canvas
+    label = "Angle between the updates (degrees)"
+    return line_plot(figure, numbers, "Round", label, height=3.2, names={PANEL: ""})
 
 
 angles = Plot(measure, draw)

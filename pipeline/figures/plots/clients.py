@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
+from pipeline.store.scores import client_accuracies
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -18,10 +19,8 @@ def measure(runs: FigureRuns) -> Numbers:
     points = []
     for cell, rows in runs.rows().items():
         setting, _, row = cell.partition("/")
-        for together in zip(*(run.metrics.per_client for run in rows), strict=True):
-            values = [client.accuracy for client in together if client.accuracy is not None]
-            if values:
-                points.append(averaged(setting, row, together[0].client + 1, values))
+        for client, values in sorted(client_accuracies(rows).items()):
+            points.append(averaged(setting, row, client + 1, values))
     return Numbers(points)
 
 
@@ -29,13 +28,9 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """As SPFL draws its clients."""
     from matplotlib.ticker import MaxNLocator
 
-    panels = numbers.panels
-    canvas, axes = grid(len(panels), across=2)
-    for place in axes:
-        place.set_xlabel("Client")
-        place.set_ylabel("Accuracy (%)")
+    canvas = line_plot(figure, numbers, "Client", across=2, marker="o")
+    for place in canvas.axes:
         place.xaxis.set_major_locator(MaxNLocator(integer=True))
-    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure), marker="o")
     return canvas
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
@@ -29,13 +29,7 @@ def measure(runs: FigureRuns) -> Numbers:
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """As the papers draw convergence."""
-    panels = numbers.panels
-    canvas, axes = grid(len(panels), across=3 if len(panels) != 4 else 2)
-    for place in axes:
-        place.set_xlabel("Round")
-        place.set_ylabel("Accuracy (%)")
-    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure))
-    return canvas
+    return line_plot(figure, numbers, "Round", across=2 if len(numbers.panels) == 4 else 3)
 
 
 curves = Plot(measure, draw)

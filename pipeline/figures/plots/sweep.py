@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pfl.core.errors import InvalidInput
-from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
@@ -45,13 +45,8 @@ def _place(cell: Cell, x: str | None) -> tuple[str, str, float]:
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """Lines over x."""
-    panels = numbers.panels
-    canvas, axes = grid(len(panels), height=3.0)
-    for place in axes:
-        place.set_xlabel({"clients": "Number of clients"}.get(figure.x or "", f"{figure.x}"))
-        place.set_ylabel("Accuracy (%)")
-    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure), marker="o")
-    return canvas
+    label = "Number of clients" if figure.x == "clients" else str(figure.x)
+    return line_plot(figure, numbers, label, height=3.0, marker="o")
 
 
 sweep = Plot(measure, draw)

@@ -16,9 +16,9 @@ from tests.pipeline.conftest import SOURCES, finish
 
 @pytest.fixture
 def reported(prepared: Path) -> Path:
-    table, ledger = load_table("small"), Ledger(SOURCES)
-    scheduler = scheduler_of("small", table, ledger)
+    table = load_table("small")
+    scheduler = scheduler_of("small", table, Ledger(SOURCES))
     finish(scheduler)
-    outputs.write("small", table, Subset(), scheduler, ledger, SOURCES, 1.0)
+    outputs.write(outputs.outcome("small", table, Subset(), scheduler), scheduler)
     write_report("small", prepared)
     return prepared

@@ -42,14 +42,14 @@ def test_each_paper_has_a_page_on_which_each_of_its_claims_stands_once(pages):
     assert list(pages) == paper_names(ROOT)
     for claim in answered_claims():
         place = f"{claim.kind.title()} {claim.name}, {cell(claim.source)}"
-        row = f"| {cell(claim.claim)} | {place} | {claim.words} |"
+        row = f"| {cell(claim.claim)} | {place} | {claim.ours.words} |"
         assert pages[claim.paper].count(row) == 1
         (section,) = (name for name, text in sections(pages[claim.paper]).items() if row in text)
-        if claim.answer in ("confirmed", "refuted", "open"):
+        if claim.ours.answer in ("confirmed", "refuted", "open"):
             expected = {"confirmed": "What holds", "refuted": "What does not hold", "open": "What is open"}
-            assert section == expected[claim.answer]
+            assert section == expected[claim.ours.answer]
         else:
-            held, run = claim.held
+            held, run = claim.ours.held
             assert section == ("What holds" if held == run else "What does not hold")
 
 

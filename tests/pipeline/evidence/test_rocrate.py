@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from pfl.core.errors import InvalidInput
 from pipeline.evidence.rocrate import METADATA, write_crate
+from pipeline.spec.prior import PriorTrial, prior_file, prior_text
 from pipeline.spec.table import Table, load_table
 
 COMMIT = "0" * 40
@@ -99,3 +100,13 @@ def test_a_crate_needs_an_empty_folder_and_a_report(out, reported):
     with pytest.raises(InvalidInput, match="`pfl report small` writes it"):
         write_crate("small", reported / "new")
     assert not (reported / "new").exists()
+
+
+def test_a_crate_holds_the_trials_from_which_the_searches_begin(reported):
+    (reported / "dvc.yaml").write_text("stages: {}\n")
+    trials = [PriorTrial("dir/fedprox", 1.5, {"lr": 0.1, "mu": 0.2}, "another search, trial 3")]
+    prior_file("small").write_text(prior_text(trials))
+    write_crate("small", reported / "crate")
+    assert (reported / "crate/table.prior.csv").read_text() == prior_text(trials)
+    described = crate_of(reported / "crate")["table.prior.csv"]
+    assert described["description"].startswith("Trials of other searches")

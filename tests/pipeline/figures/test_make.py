@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.engine.metrics import ClientResult
 from pfl.run import trials
 from pipeline.figures import figure_runs
 from pipeline.figures.figure import FigureChanges
 from pipeline.figures.make import answered, make
+from pipeline.figures.plots import clients
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.rows import read_record
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
+from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.figures.conftest import run_here
 
 OUT = Path("reports/figures")
@@ -71,6 +75,21 @@ def test_each_family(project, name, changes):
     assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
     overview = (OUT / "README.md").read_text()
     assert f"]({name}.svg)" in overview and "**Data**: digits" in overview
+
+
+def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_clients():
+    record = record_of(ledger_row())
+
+    def run(**accuracies: float | None):
+        clients = tuple(ClientResult(int(name[1:]), 8, 8, value) for name, value in accuracies.items())
+        metrics = replace(record.metrics, per_client=clients)
+        return replace(record, result=replace(record.success, metrics=metrics))
+
+    runs = [run(c0=50.0, c2=60.0, c3=None), run(c1=20.0, c2=70.0, c3=40.0)]
+    numbers = clients.measure(SimpleNamespace(rows=lambda: {"iid/spfl": runs}))
+    assert {(point.series, point.x, point.value) for point in numbers.points} == {
+        *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0)),
+    }
 
 
 @pytest.mark.usefixtures("project")

@@ -37,6 +37,16 @@ def realistic() -> dict:
     return results
 
 
+def report_of(results: dict, root: Path) -> Path:
+    """The folder of the report of some results."""
+    write_results(results, root)
+    return write_report(results["table"], root)
+
+
+def readme_of(results: dict, root: Path) -> str:
+    return (report_of(results, root) / "README.md").read_text()
+
+
 @pytest.fixture(scope="session")
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("project")
@@ -47,8 +57,7 @@ def root(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def folder(root) -> Path:
-    write_results(realistic(), root)
-    return write_report("paper-table3", root)
+    return report_of(realistic(), root)
 
 
 @pytest.fixture(scope="session")
@@ -69,5 +78,4 @@ def line_of(readme: str, label: str) -> list[str]:
 
 def small(tmp_path: Path, **changes: object) -> str:
     """The README of a small table with some keys of its results replaced."""
-    write_results(fake_results(methods=2, settings=1, seeds=1) | changes, tmp_path)
-    return (write_report("fake", tmp_path) / "README.md").read_text()
+    return readme_of(fake_results(methods=2, settings=1, seeds=1) | changes, tmp_path)

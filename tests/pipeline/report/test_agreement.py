@@ -25,7 +25,7 @@ from pipeline.report.verdicts import Verdict
 from pipeline.spec.paths import PAPERS, TABLES
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, summary_of, write_results
-from tests.pipeline.report.conftest import line_of, realistic, small
+from tests.pipeline.report.conftest import line_of, readme_of, realistic, report_of, small
 
 
 def test_the_answer_comes_before_the_table(readme, page):
@@ -94,8 +94,7 @@ def test_rows_that_cannot_be_compared_are_named_with_the_reason(tmp_path):
     copy_numbers(tmp_path)
     results = realistic()
     results["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
-    write_results(results, tmp_path)
-    folder = write_report("paper-table3", tmp_path)
+    folder = report_of(results, tmp_path)
     readme = (folder / "README.md").read_text()
     assert "Not comparable: Local. Other clients." in readme
     assert line_of(readme, "Local")[0].endswith("<br><sub>84.30 ± 0.81 (−3.30)</sub>")
@@ -113,8 +112,7 @@ def test_one_cell_was_run():
 def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
     diverge(results["cells"][0]["pinned"])
-    write_results(results, tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    readme = readme_of(results, tmp_path)
     assert "2 cells were run, from 2 simulations." in readme
     assert line_of(readme, "Local") == ["*diverged*"]
     assert "Local, pinned configuration diverged: seed 0: diverged in round 3." in readme
@@ -148,8 +146,7 @@ def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, 
     copy_numbers(tmp_path)
     results = realistic()
     results["config"]["published"]["seeds"] = seeds
-    write_results(results, tmp_path)
-    folder = write_report("paper-table3", tmp_path)
+    folder = report_of(results, tmp_path)
     assert said in (folder / "README.md").read_text()
     assert said in (folder / "index.html").read_text()
 
@@ -313,8 +310,7 @@ def test_columns_that_have_not_been_tried_are_named_with_the_reason_and_not_prin
     results["config"]["settings"]["cifar10-0.5"]["dataset"] = "cinic10"
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
     results["manifest"]["absent"] = absent
-    write_results(results, tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(results, tmp_path)
     readme = (folder / "README.md").read_text()
     assert "| Method | CIFAR-10, Dir(0.1) |" in readme
     assert f"{why}: CIFAR-10, Dir(0.5)." in readme

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from pipeline.report.leaderboard import board, comma_separated
-from pipeline.report.table_report import write_report
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+from tests.pipeline.fake_results import fake_results, ledger_row, summary_of
+from tests.pipeline.report.conftest import report_of
 
 ROWS = ("local", "fedavg", "fedprox", "pfedsim")
 PINNED = dict(zip(ROWS, (50.0, 60.0, 62.0, 70.0), strict=True))
@@ -95,8 +95,7 @@ def test_every_number_of_the_csv_names_its_ledger_rows():
 
 
 def test_the_report_has_the_leaderboard_once_and_its_files(tmp_path):
-    write_results(leaderboard(), tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(leaderboard(), tmp_path)
     readme, page = ((folder / name).read_text() for name in ("README.md", "index.html"))
     assert "| 1 | FedAvg | baseline | 1.00 |" in readme
     assert "## Mean ranks" not in readme
@@ -106,8 +105,7 @@ def test_the_report_has_the_leaderboard_once_and_its_files(tmp_path):
 
 
 def test_the_sortable_page_has_both_tables_and_needs_no_network(tmp_path):
-    write_results(leaderboard(), tmp_path)
-    page = (write_report("fake", tmp_path) / "leaderboard.html").read_text()
+    page = (report_of(leaderboard(), tmp_path) / "leaderboard.html").read_text()
     assert page.count("new ITable(") == 2
     assert "pFedSim" in page
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
@@ -115,7 +113,6 @@ def test_the_sortable_page_has_both_tables_and_needs_no_network(tmp_path):
 
 
 def test_other_tables_have_no_leaderboard(tmp_path):
-    write_results(leaderboard(report=None), tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(leaderboard(report=None), tmp_path)
     assert "Leaderboard" not in (folder / "README.md").read_text()
     assert not (folder / "leaderboard.html").exists()

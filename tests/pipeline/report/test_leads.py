@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import studentized_range
 
 from pipeline.report.leads import diagram, headline, leads, mean_ranks, ranks_of
-from pipeline.report.table_report import write_report
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+from tests.pipeline.fake_results import fake_results, ledger_row, summary_of
+from tests.pipeline.report.conftest import readme_of, report_of
 
 SETTING = "cifar10-0.1"
 
@@ -56,8 +58,7 @@ def test_all_methods_level_have_no_second():
 
 
 def test_with_one_seed_the_clients_are_paired(tmp_path):
-    write_results(results_of(local=(50.0,), pfedsim=(71.0,)), tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    readme = readme_of(results_of(local=(50.0,), pfedsim=(71.0,)), tmp_path)
     first = readme.partition("| Method |")[0]
     assert "**First, with 71.00 %: pFedSim by 21.00 over Local (95 % interval" in first
     assert "over 20 paired clients)" in first
@@ -72,8 +73,7 @@ def test_single_clients_and_repeated_simulations_are_no_methods():
 
 def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_rank(tmp_path):
     results = results_of(3, local=(50.0, 52.0), fedavg=(60.0, 63.0), pfedsim=(71.0, 71.5))
-    write_results(results, tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(results, tmp_path)
     readme = (folder / "README.md").read_text()
     first = next(line for line in readme.splitlines() if line.startswith("**"))
     assert first.startswith("**First in CIFAR-10, Dir(0.1): pFedSim by 9.75 over FedAvg (95 % interval ")
@@ -104,7 +104,12 @@ def test_mean_ranks_and_tests_agree_with_their_definitions():
     sums = table.sum(axis=0)
     statistic = 3 * ((sums - 3 * 2.5) ** 2).sum() / ((table**2).sum() - 3 * 4 * 25 / 4)
     assert ranks.friedman == pytest.approx(chi2_sf(statistic, 3), rel=1e-6)
-    assert diagram(ranks).startswith("<?xml")
+
+
+def test_a_bar_of_the_diagram_does_not_depend_on_the_order_of_its_methods():
+    drawn = diagram(ranks_of(list("ABCD"), np.random.default_rng(0).normal(size=(3, 4)), "3 columns"))
+    assert drawn.startswith("<?xml")
+    assert not re.search(r'd="M[\d. ]+H[\d.]+H', drawn)
 
 
 def chi2_sf(statistic: float, freedom: int) -> float:

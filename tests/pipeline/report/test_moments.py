@@ -7,8 +7,8 @@ import csv
 import pytest
 
 from pipeline.report.moments import blocks
-from pipeline.report.table_report import write_report
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+from tests.pipeline.fake_results import fake_results, ledger_row, summary_of
+from tests.pipeline.report.conftest import readme_of, report_of
 
 SETTING = "cifar10-0.1"
 
@@ -55,8 +55,7 @@ def test_the_others_are_compared_with_the_reference_or_else_with_the_best():
 
 def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags(tmp_path):
     results = results_of(local=(50.0, 52.0), fedavg=(60.0, 62.5), pfedsim=(70.0, 72.0))
-    write_results(results, tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    readme = readme_of(results, tmp_path)
     trained = readme.partition("After local training on the client's own data")[2]
     assert "| FedAvg | 66.25 ± 1.77<br><sub>−9.75 (" in trained
     assert "&lt;" not in readme
@@ -66,8 +65,7 @@ def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
     results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     for evaluation in results["cells"][1]["pinned"]["records"][0]["metrics"]["rounds"]:
         del evaluation["post_local"]
-    write_results(results, tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(results, tmp_path)
     block = (folder / "README.md").read_text().partition("### After local training")[2].partition("###")[0]
     assert "| FedAvg | *not recorded* |" in block
     assert ">not recorded</span>" in (folder / "index.html").read_text()

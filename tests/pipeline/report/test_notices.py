@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pipeline.report.reproduction import changed_since, plugins
-from pipeline.report.table_report import write_report
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import (
     DIGITS,
@@ -14,9 +13,8 @@ from tests.pipeline.fake_results import (
     fake_results,
     ledger_row,
     record_of,
-    write_results,
 )
-from tests.pipeline.report.conftest import PUBLISHED, realistic, small
+from tests.pipeline.report.conftest import PUBLISHED, readme_of, realistic, report_of, small
 
 
 def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(tmp_path):
@@ -24,8 +22,7 @@ def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(t
     row = results["cells"][0]["pinned"]["records"][0]
     row["metrics"]["pretrained"] = False
     row["config"]["model"] = "mobilenet_v2"
-    write_results(results, tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    readme = readme_of(results, tmp_path)
     assert "mobilenet_v2 started from scratch" in readme.partition("## ")[0]
 
 
@@ -47,8 +44,7 @@ def test_quantities_other_than_accuracies_are_divided_and_not_ranked(tmp_path):
     results["config"]["evaluation"]["metric"] = "seconds_per_sample"
     place = {**PUBLISHED, "metric": "seconds_per_sample"}
     results["config"]["settings"]["cifar10-0.1"]["published"] = place
-    write_results(results, tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(results, tmp_path)
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
         assert "the published number, and ours divided by it (×)." in text
@@ -64,8 +60,7 @@ def judged(root, assumed):
     cell_of(results, "cifar10-0.1/local")["pinned"]["records"] = [
         ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((75, 80, 85))
     ]
-    write_results(results, root)
-    folder = write_report("fake", root)
+    folder = report_of(results, root)
     return (folder / "README.md").read_text(), (folder / "index.html").read_text()
 
 
@@ -88,8 +83,7 @@ def test_doubtful_published_numbers_are_marked_and_the_doubt_is_said(tmp_path):
     results["config"]["settings"]["cifar10-0.1"]["published"] = column
     for row, printed in zip(results["config"]["methods"], ("fedavg", "perfedavg"), strict=True):
         row["published"] = {"method": printed}
-    write_results(results, tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(results, tmp_path)
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
         assert "† Doubtful published numbers: reassembled from scattered text (pFedSim)." in text
@@ -115,8 +109,7 @@ def test_what_columns_and_rows_report_otherwise_is_said_first(tmp_path):
     config["methods"][0]["evaluation"] = {"which": "best"}
     config["methods"][1]["evaluation"] = {"which": "last"}  # as the table
     results = fake_results(methods=2, settings=2, seeds=1) | {"config": config}
-    write_results(results, tmp_path)
-    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("| Method |")[0]
+    notices = readme_of(results, tmp_path).partition("| Method |")[0]
     assert (
         "CIFAR-10, Dir(0.5); Local: accuracy (%) over the test samples of all clients, in its best round, "
         "after aggregation, local training or adaptation, as each method reports it.\n"
@@ -128,8 +121,7 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
     for cell in results["cells"]:
         half = cell["row"] == "pfedsim"
         cell["pinned"]["records"][0]["config"]["precision"] = "bf16" if half else "fp32"
-    write_results(results, tmp_path)
-    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("**First")[0]
+    notices = readme_of(results, tmp_path).partition("**First")[0]
     assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
     assert "Local" not in notices
 
@@ -140,8 +132,7 @@ def test_seeds_that_stopped_early_are_said_with_their_rounds(tmp_path):
         cell_of(results, "cifar10-0.1/local")["pinned"]["records"], (10, 15), strict=True
     ):
         record["metrics"]["stopped_at"] = last
-    write_results(results, tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    readme = readme_of(results, tmp_path)
     assert "Some or all seeds stopped early" in readme
     assert "Local (" in readme.partition("stopped early")[2]
     assert "after 10, 15 of " in readme
@@ -220,8 +211,7 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
     results["config"]["seeds"] = [0, 1]
     results["subset"] |= {"settings": ["cifar10-0.1"], "seeds": [0]}
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
-    write_results(results, tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    readme = readme_of(results, tmp_path)
     assert "Of 4 entries: 2 not selected." in readme
     assert "Not selected: CIFAR-10, Dir(0.5)." in readme
     assert "-S 'subset.settings=[cifar10-0.1]' -S 'subset.seeds=[0]'" in readme

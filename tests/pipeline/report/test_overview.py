@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.overview import write_overview
-from pipeline.report.table_report import publish, write_report
+from pipeline.report.table_report import publish
 from tests.papers import copy_numbers
-from tests.pipeline.fake_results import diverge, fake_results, ledger_row, write_results
-from tests.pipeline.report.conftest import PUBLISHED
+from tests.pipeline.fake_results import diverge, fake_results, ledger_row
+from tests.pipeline.report.conftest import PUBLISHED, report_of
 
 TABLE = """\
 title: pFedSim, Table 3
@@ -40,8 +40,8 @@ def root(project: Path) -> Path:
     (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
     again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
     (project / "tables/pfedsim-table3-again.yaml").write_text(again)
-    report_of(paper_results(), project)
-    report_of(fake_results(2, 1, seeds=1, table="small"), project)
+    publish_report(paper_results(), project)
+    publish_report(fake_results(2, 1, seeds=1, table="small"), project)
     return project
 
 
@@ -54,10 +54,9 @@ def paper_results() -> dict:
     return results
 
 
-def report_of(results: dict, root: Path) -> None:
+def publish_report(results: dict, root: Path) -> None:
     """Publish a report of some results."""
-    write_results(results, root)
-    write_report(results["table"], root)
+    report_of(results, root)
     publish(results["table"], root)
 
 
@@ -112,7 +111,7 @@ def test_a_simulation_behind_cells_of_two_tables_is_counted_at_the_first(root):
 def test_rows_that_cannot_be_compared_are_counted_by_themselves(root):
     content = paper_results()
     content["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
-    report_of(content, root)
+    publish_report(content, root)
     text = write_overview(root).read_text()
     assert line_of(text, "**All**")[:4] == ["3 of 6 (3 simulations, 1 not comparable)", "", "1", "1"]
     assert "3 cells from 3 simulations, of which 1 cannot be compared. Both verdicts are provisional" in text
@@ -128,7 +127,7 @@ def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
             ledger_row(cell["cell"], seed, accuracy=value) for seed, value in enumerate(accuracies)
         ]
     content["config"]["seeds"] = [0, 1]
-    report_of(content, root)
+    publish_report(content, root)
     block = (
         write_overview(root)
         .read_text()
@@ -161,7 +160,7 @@ def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
 def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
     content = paper_results()
     diverge(content["cells"][2]["pinned"])
-    report_of(content, root)
+    publish_report(content, root)
     columns = line_of(write_overview(root).read_text(), "**All**")
     assert columns[:4] == ["3 of 6 (3 simulations, 1 diverged)", "", "1", "1"]
 

@@ -13,7 +13,7 @@ from pfl.core.files import write_json
 from pipeline.report.table_report import write_report
 from pipeline.store.results import load_results, metrics_of
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
-from tests.pipeline.report.conftest import line_of, realistic, small
+from tests.pipeline.report.conftest import line_of, realistic, report_of, small
 
 # ---- the table -----------------------------------------------------------------------------------------
 
@@ -227,15 +227,13 @@ def test_a_minus_is_one_in_latex(tmp_path):
     for cell in results["cells"]:
         for row in cell["pinned"]["records"]:
             row["metrics"]["similarities"] = {"mdb": [[1.0, -0.25], [-0.25, 1.0]]}
-    write_results(results, tmp_path)
-    assert "$-$0.25" in (write_report("fake", tmp_path) / "table.tex").read_text()
+    assert "$-$0.25" in (report_of(results, tmp_path) / "table.tex").read_text()
 
 
 def test_a_table_of_times_draws_no_accuracies(tmp_path):
     results = fake_results(3, 1, seeds=1, table="times")
     results["config"]["evaluation"] = {"metric": "seconds_per_sample"}
-    write_results(results, tmp_path)
-    folder = write_report("times", tmp_path)
+    folder = report_of(results, tmp_path)
     assert not list(folder.glob("convergence.svg"))
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
@@ -246,16 +244,14 @@ def test_a_table_of_times_draws_no_accuracies(tmp_path):
 def test_the_note_of_a_table_is_markdown_on_the_page_too(tmp_path):
     results = fake_results(1, 1, seeds=1, table="fake")
     results["config"]["note"] = "With `precision: bf16` and <b>nothing</b> else."
-    write_results(results, tmp_path)
-    page = (write_report("fake", tmp_path) / "index.html").read_text()
+    page = (report_of(results, tmp_path) / "index.html").read_text()
     assert "With <code>precision: bf16</code> and &lt;b&gt;nothing&lt;/b&gt; else." in page
 
 
 def test_published_ranks_are_shown_where_a_paper_prints_the_numbers(readme, page, tmp_path):
     assert "Rank published" in readme
     assert "Rank published" in page
-    write_results(fake_results(2, 1, seeds=2, search=3, table="fake"), tmp_path)
-    folder = write_report("fake", tmp_path)
+    folder = report_of(fake_results(2, 1, seeds=2, search=3, table="fake"), tmp_path)
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
         assert "Rank tuned" in text

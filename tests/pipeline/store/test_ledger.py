@@ -254,7 +254,7 @@ def test_a_list_of_refused_rows_that_is_damaged_is_one_line(project):
     for content in (b"", b"key\n", b"table,cell,seed,key,checksum,reason\na,b\n", b"\xff"):
         (project / "results/ledger/refused.csv").write_bytes(content)
         with pytest.raises(
-            InvalidInput, match=r"refused rows: results/ledger/refused\.csv .* a CSV file with"
+            InvalidInput, match=r"results/ledger/refused\.csv:\d: the line .* the columns table, cell"
         ):
             Ledger(SOURCES)
 

@@ -11,8 +11,8 @@ from pfl import load_models
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import LOCAL
 from pipeline.store.workspace import models_file
-from pipeline.sweep.outputs import write
-from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from pipeline.sweep.outputs import outcome, write
+from tests.pipeline.conftest import fake_run, finish, scheduler_of
 from tests.pipeline.running import finished, rows
 
 
@@ -55,7 +55,7 @@ def test_where_the_models_lie_is_written_down(ledger):
     models_file(missing).unlink()
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
-    write("small", load_table("small"), Subset(), scheduler, ledger, SOURCES, seconds=1.0)
+    write(outcome("small", load_table("small"), Subset(), scheduler), scheduler)
     with Path("results/small/models.csv").open() as file:
         written = list(csv.DictReader(file))
     assert len(written) == 4 * (2 + 2) - 2  # the missing run is of a pinned configuration that was selected

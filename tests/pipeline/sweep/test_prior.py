@@ -9,10 +9,12 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import csv_text
-from pipeline.spec.prior import PriorTrial, load_prior, prior_file, prior_text
+from pipeline.spec.cells import cells
+from pipeline.spec.prior import PriorTrial, imported_trials, prior_file, prior_text
 from pipeline.spec.search_space import Search
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
+from pipeline.store.results import SEARCH_COLUMNS
 from pipeline.sweep.budget import Outcome
 from pipeline.sweep.check import check_searched
 from pipeline.sweep.dependencies import dependencies
@@ -22,14 +24,19 @@ from tests.pipeline.conftest import SOURCES, finish, scheduler_of
 from tests.pipeline.sweep.test_search import pinned
 
 PINNED = {"lr": 0.05, "mu": 0.1}
-COLUMNS = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
+
+
+def prior_of(table: str) -> list[PriorTrial]:
+    """The imported trials from which the searches of a table begin."""
+    imported = imported_trials(cells(table, load_table(table)))
+    return [trial for trials in imported.values() for trial in trials]
 
 
 def search_csv(folder: Path, *steps: tuple[int, int, float | None, dict], cell: str = "dir/fedprox") -> str:
     """A report's search.csv with steps of (trial, round, accuracy, parameters)."""
     rows = [(cell, trial, 1000, *of, 10, json.dumps(params), None) for trial, *of, params in steps]
     file = folder / "search.csv"
-    file.write_text(csv_text(COLUMNS, rows))
+    file.write_text(csv_text(SEARCH_COLUMNS, rows))
     return str(file)
 
 
@@ -55,7 +62,7 @@ def test_a_cell_takes_what_fits_and_says_what_it_leaves_out(source):
         "dir/fedprox: 2 trials of search.csv; left out: not trained to the last round (1), "
         "lr lies outside its range (1), momentum is not searched (1)"
     )
-    assert load_prior("small") == [
+    assert prior_of("small") == [
         PriorTrial("dir/fedprox", 5.5, {"lr": 0.1, "mu": 0.2}, "search.csv, trial 1"),
         PriorTrial("dir/fedprox", -10.0, {"lr": 0.01, "mu": 1.0}, "search.csv, trial 2"),
     ]
@@ -64,7 +71,7 @@ def test_a_cell_takes_what_fits_and_says_what_it_leaves_out(source):
 def test_the_same_trial_of_two_sources_is_taken_once(source):
     lines = import_trials("small", [source, source])
     assert "taken already (2)" in lines[5]
-    assert len(load_prior("small")) == 2
+    assert len(prior_of("small")) == 2
 
 
 def test_without_the_pinned_configuration_accuracies_cannot_be_compared(project):
@@ -91,7 +98,7 @@ def test_a_search_that_cannot_use_them_takes_no_trials(source, edit, search, rea
 
 def test_a_file_of_another_kind_is_one_line(project):
     (project / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InvalidInput, match=r"other\.csv, line 2: its content is not accepted"):
+    with pytest.raises(InvalidInput, match=r"other\.csv:1: the line .* \(no column cell\)"):
         import_trials("small", ["other.csv"])
     with pytest.raises(InvalidInput, match="expected a table with results, or a file search"):
         import_trials("small", ["absent.csv"])
@@ -112,6 +119,39 @@ def test_the_sweep_depends_on_the_imported_trials(source):
     import_trials("small", [source])
     after = dependencies("small", load_table("small"), Ledger(SOURCES))
     assert {name for name in before if before[name] != after[name]} == {"imported"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "gains"),
+    [
+        ("title: A study", [5.5, -10.0]),
+        ("schedule: {rounds: 4}", [5.5, -10.0]),
+        ("search: {space: {lr: [0.04, 0.2]}}", [5.5]),
+        ("methods: [fedavg, fedprox]", [5.5, -10.0]),
+        ("methods: [{method: fedprox, params: {mu: 0.2}}]", []),
+        ("schedule: {lr: 0.07}", []),
+        ('settings: {other: "dirichlet:0.5"}', []),
+    ],
+)
+def test_a_table_inherits_the_trials_of_cells_with_the_same_pinned_parameters(
+    project, source, changes, gains
+):
+    import_trials("small", [source])
+    (project / "tables/study.yaml").write_text(f"extends: small\n{changes}\n")
+    assert [trial.gain for trial in prior_of("study")] == gains
+    study = load_table("study")
+    check_searched("study", study, study)
+    before = dependencies("study", study, Ledger(SOURCES))["imported"]
+    prior_file("small").write_text(prior_text([]))
+    assert dependencies("study", study, Ledger(SOURCES))["imported"] != before
+
+
+def test_a_table_s_own_imported_trials_take_the_place_of_inherited_ones(project, source):
+    import_trials("small", [source])
+    (project / "tables/study.yaml").write_text("extends: small\n")
+    own = [PriorTrial("dir/fedprox", 1.0, {"lr": 0.1, "mu": 0.3}, "")]
+    prior_file("study").write_text(prior_text(own))
+    assert prior_of("study") == own
 
 
 def test_the_sweep_begins_from_imported_trials_and_counts_them(source, ledger):
@@ -158,4 +198,4 @@ def test_the_sampler_proposes_what_was_good_elsewhere_and_the_same_import_tries_
 def test_the_file_gives_back_what_was_written():
     trials = [PriorTrial("dir/fedprox", 1.25, {"lr": 0.012345678901234567, "mu": 0.5}, "other, trial 3")]
     prior_file("small").write_text(prior_text(trials))
-    assert load_prior("small") == trials
+    assert prior_of("small") == trials

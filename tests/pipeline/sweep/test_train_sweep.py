@@ -19,7 +19,7 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
-from pipeline.sweep.outputs import write
+from pipeline.sweep.outputs import outcome, write
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import sweep, table_lock
 from pipeline.trackers import TRACKERS
@@ -235,7 +235,7 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
         scheduler.fail(trial, "ValueError: no")
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
-    write("small", load_table("small"), Subset(), scheduler, ledger, SOURCES, seconds=1.0)
+    write(outcome("small", load_table("small"), Subset(), scheduler), scheduler)
     assert json.loads(Path("results/small/metrics.json").read_text()) == {"table": "small"}
 
 

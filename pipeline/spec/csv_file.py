@@ -1,0 +1,44 @@
+"""CSV files, line by line; a bad line is a single line of error."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pfl.core.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+def read_csv(path: Path, parse: Callable[[dict[str, str]], T], columns: Sequence[str] = ()) -> list[T]:
+    """What ``parse`` returns for each line of a CSV file; empty if there is no file.
+
+    Args:
+        parse: raises a `KeyError`, `TypeError` or `ValueError` for values that it does not accept.
+        columns: those that the file must have.
+
+    Raises:
+        InvalidInput: for the first line that is not accepted, or that cannot be read.
+    """
+    if not path.exists():
+        return []
+    values: list[T] = []
+    number, wanted = 1, columns
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            reader = csv.DictReader(lines)
+            header = reader.fieldnames or ()
+            wanted = columns or header
+            if missing := [name for name in wanted if name not in header]:
+                raise ValueError(f"no column {missing[0]}")
+            for row in reader:
+                number = reader.line_num
+                if None in row or None in row.values():
+                    raise ValueError("another number of fields than in the first line")
+                values.append(parse(row))
+    except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
+        accepted = f"the columns {', '.join(wanted)} ({error})"
+        raise InvalidInput(f"{path}:{number}", "the line", accepted) from None
+    return values
