@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from threading import Lock
@@ -623,8 +623,16 @@ def _cache_file() -> Path:
 
 
 def _stored() -> dict[str, Any]:
+    """What processes have kept of the files that they read."""
+    file = _cache_file()
+    return dict(_content_of(file, *_stamp(file)))
+
+
+@lru_cache(1)
+def _content_of(file: Path, *_: int) -> dict[str, Any]:
+    """The content of the cache's file, given its stamp."""
     with suppress(OSError, ValueError):
-        content = json.loads(_cache_file().read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(content, dict):
             return content
     return {}

@@ -67,7 +67,7 @@ def tuned(summary: Summary) -> list[Tuned]:
 
 def overall(rows: Sequence[Tuned]) -> str:
     """The mean gain by tuning over all settings, with an interval; empty for fewer than three settings."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     by_setting: dict[str, list[float]] = {}
     for method in rows:
@@ -77,7 +77,7 @@ def overall(rows: Sequence[Tuned]) -> str:
         return ""
     mean, error = gain(gains)
     assert error is not None
-    half = t.ppf(0.975, len(gains) - 1) * error
+    half = stdtrit(len(gains) - 1, 0.975) * error
     return (
         f"Over the {len(gains)} settings, tuning is worth {signed(mean)} points on test data, on average "
         f"over the methods (95 % interval {signed(mean - half)} to {signed(mean + half)})."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import logging
 import os
 import queue
@@ -156,6 +158,9 @@ class Worker(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         self._said = queue.SimpleQueue[logging.LogRecord]()  # of `pfl`; this process's output is not shown
         logging.getLogger("pfl").addHandler(QueueHandler(self._said))
+        # Every trial begins with a garbage collection; without this, it takes longer than a short trial.
+        importlib.import_module("pfl.run.simulate")
+        gc.freeze()
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
