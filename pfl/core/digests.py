@@ -646,6 +646,7 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
+@cache
 def is_library(path: Path) -> bool:
     """Whether a file is of the standard library or of an installed library."""
     return path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts)
