@@ -326,7 +326,7 @@ def digest_of_modules(modules: Sequence[str]) -> str:
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
     """Whether a module is one of ``packages``, or in one of them."""
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
+    return f"{module}.".startswith(tuple(f"{package}." for package in packages))
 
 
 # ---- one source file -----------------------------------------------------------------------------------
