@@ -30,6 +30,7 @@ def job(dataset, partition, tmp_path, monkeypatch):
         "trials": [dataclasses.replace(trial, config={**trial.config, **change}) for change in changes],
     }
     gc.unfreeze()
+    tune._import_simulator.cache_clear()
 
 
 def outcomes_of(job) -> list[list[Record] | str]:
@@ -41,11 +42,10 @@ def test_a_stack_of_trials_ends_with_the_rows_of_each(job):
     assert [row.config["lr"] for rows in outcomes for row in rows] == [0.1, 0.2]
 
 
-def test_no_trial_waits_for_a_garbage_collection_of_what_the_worker_has_imported(job):
+def test_garbage_collections_between_trials_ignore_what_the_worker_has_imported(job):
     before = len(gc.get_objects())
-    worker = tune.Worker(job({}))
+    outcomes_of(job({}))
     assert len(gc.get_objects()) < before / 10
-    assert worker.step()["outcomes"]
 
 
 def test_trials_under_way_leave_their_round(job):
