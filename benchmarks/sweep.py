@@ -88,8 +88,9 @@ def main(
     figures |= {"efficiency": efficiency, "core_seconds": parts, "around": around}
     figures["fixed_seconds"] = sweep["seconds"] - max(sweep["trial_seconds"])
     figures["machine"] = of_products(cores)
-    figures["short_trial_seconds"] = short_trial(cores)
-    print(f"a trial of one round takes {figures['short_trial_seconds']:.2f} s in a process that has run one")
+    figures["short_trial"] = short = short_trial(cores)
+    print(f"a further trial of one round takes {short['seconds']:.2f} core-seconds", end=", ")
+    print(f"of which its simulation takes {short['simulation_seconds']:.2f}")
     print(f"(matrix products in {cores} processes: {figures['machine']:.0%} of {cores} times one)")
     write(json_file, workload, figures)
 
@@ -130,12 +131,14 @@ def _search(workload: Workload) -> None:
         study.tell(trial, workload.rounds, Outcome(50.0, None), ended=True)
 
 
-def short_trial(cores: int) -> float:
-    """Seconds that a sweep takes longer for every further trial of one round, times the cores."""
-    few, many = (
-        float(whole_pipeline(SHORT, trials)["sweep_seconds"]) for trials in (cores, cores + SHORT_TRIALS)
-    )
-    return cores * (many - few) / SHORT_TRIALS
+def short_trial(cores: int) -> dict[str, float]:
+    """Core-seconds of a sweep for every further trial of one round, and those that its simulation takes."""
+    few, many = (whole_pipeline(SHORT, trials) for trials in (cores, cores + SHORT_TRIALS))
+    simulation = sum(many["trial_seconds"]) - sum(few["trial_seconds"])
+    return {
+        "seconds": cores * (many["sweep_seconds"] - few["sweep_seconds"]) / SHORT_TRIALS,
+        "simulation_seconds": simulation / SHORT_TRIALS,
+    }
 
 
 def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
 from pipeline.sweep.estimate import dry_runs
 from pipeline.sweep.preparation import download, partition, settings_here
-from pipeline.sweep.priorities import RULE, PendingRun, Plan, comparable_cells, plan
+from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import OutOfTime, run, scheduler_of, table_lock
@@ -97,7 +97,7 @@ def _prepare(name: str, part: Table) -> None:
     partition(name, part)
 
 
-def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tuple[Plan, set[str]]:
+def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tuple[RunPlan, set[str]]:
     """Choose pending runs and compute them; the plan, and the keys of those that gave a result."""
     datasets = load_manifest(name)["datasets"]
     numbers = {f"{setting}/{row}" for setting, row in comparable_cells(part)}
@@ -133,7 +133,7 @@ def _pinned(table: Table) -> Table:
     return table.model_copy(update={"search": None, "methods": rows})
 
 
-def _announced(name: str, served: int, planned: Plan, hours: float) -> list[str]:
+def _announced(name: str, served: int, planned: RunPlan, hours: float) -> list[str]:
     """The runs that are computed, and the cost of the others.
 
     Args:

@@ -42,8 +42,8 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
         means, variances = (
             [bank[f"{name}.{kind}"] for name in norms] for kind in ("running_mean", "running_var")
         )
-        apart = statistics_distances(means, variances)
-        matrices["wdb"] = torch.where(apart > 0, 1 / apart, 0.0)
+        distances = statistics_distances(means, variances)
+        matrices["wdb"] = torch.where(distances > 0, 1 / distances, 0.0)
     return {name: matrix.tolist() for name, matrix in matrices.items()}
 
 

@@ -21,7 +21,7 @@ ZERO = 1e-12
 def squared_distances(models: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Tensor:
     """||a - b||^2 over all tensors of ``models`` (name to (K, *shape)) and ``others`` (L, *shape): (K, L)."""
     # Without the Gram trick equal models have distance 0 exactly.
-    apart = [
+    by_tensor = [
         torch.cdist(
             stack.flatten(1).double(),
             others[name].flatten(1).double(),
@@ -29,7 +29,7 @@ def squared_distances(models: Mapping[str, Tensor], others: Mapping[str, Tensor]
         ).square()
         for name, stack in models.items()
     ]
-    return torch.stack(apart).sum(0)
+    return torch.stack(by_tensor).sum(0)
 
 
 def cosines(models: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Tensor:
@@ -96,9 +96,9 @@ def head_distances(heads: Tensor) -> Tensor:
     Returns:
         (n, n), in [0, 1]; 0 where all heads are one.
     """
-    apart = squared_distances({"head": heads}, {"head": heads})
-    largest = apart.max(1, keepdim=True).values
-    return apart / torch.where(largest > 0, largest, 1.0)
+    distances = squared_distances({"head": heads}, {"head": heads})
+    largest = distances.max(1, keepdim=True).values
+    return distances / torch.where(largest > 0, largest, 1.0)
 
 
 def pairwise_cka(representations: Sequence[Tensor]) -> Tensor:

@@ -79,12 +79,12 @@ def _method_table(names: list[str]) -> str:
     head = "| method | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- |"]
     for name in names:
-        seen = observe(name)
-        mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
-        state = ", ".join(seen.state) or "none"
+        traits = observe(name)
+        mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in traits.mixed.items())
+        state = ", ".join(traits.state) or "none"
         parameters = "<br>".join(_hyperparameters(name)) or "none"
         lines.append(
-            f"| [`{name}`](#{name}) | {mixed} | {state} | {seen.down:.3g}, {seen.up:.3g} | {parameters} |"
+            f"| [`{name}`](#{name}) | {mixed} | {state} | {traits.down:.3g}, {traits.up:.3g} | {parameters} |"
         )
     return "\n".join(lines)
 

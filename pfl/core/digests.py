@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from threading import Lock
@@ -199,10 +199,10 @@ class Code:
             paths = [
                 path for folder in places for path in (folder / last / "__init__.py", folder / f"{last}.py")
             ]
-            found = next((path.resolve() for path in paths if path.is_file()), None)
-            if found is None and not parent and (spec := _spec(name)) and (spec.origin or "").endswith(".py"):
-                found = Path(str(spec.origin)).resolve()
-            self._files[name] = found
+            file = next((path.resolve() for path in paths if path.is_file()), None)
+            if file is None and not parent and (spec := _spec(name)) and (spec.origin or "").endswith(".py"):
+                file = Path(str(spec.origin)).resolve()
+            self._files[name] = file
         return self._files[name]
 
     def _folders(self, package: str) -> list[Path]:
@@ -326,7 +326,7 @@ def digest_of_modules(modules: Sequence[str]) -> str:
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
     """Whether a module is one of ``packages``, or in one of them."""
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
+    return f"{module}.".startswith(tuple(f"{package}." for package in packages))
 
 
 # ---- one source file -----------------------------------------------------------------------------------
@@ -623,8 +623,16 @@ def _cache_file() -> Path:
 
 
 def _stored() -> dict[str, Any]:
+    """What processes have kept of the files that they read."""
+    file = _cache_file()
+    return dict(_content_of(file, *_stamp(file)))
+
+
+@lru_cache(1)
+def _content_of(file: Path, *_: int) -> dict[str, Any]:
+    """The content of the cache's file, given its stamp."""
     with suppress(OSError, ValueError):
-        content = json.loads(_cache_file().read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(content, dict):
             return content
     return {}
@@ -638,6 +646,7 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
+@cache
 def is_library(path: Path) -> bool:
     """Whether a file is of the standard library or of an installed library."""
     return path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts)

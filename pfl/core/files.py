@@ -205,7 +205,7 @@ def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None
         InvalidInput: the file cannot be written; it is what it was.
     """
     text = b"".join(line + b"\n" for line in lines)
-    told = False
+    warned = False
     with writing(path):
         while True:
             try:
@@ -213,9 +213,9 @@ def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None
             except OSError as error:
                 if not wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-            if not told:
+            if not warned:
                 log.warning("%s: no space left on the disk; waiting for space (Ctrl-C stops)", path)
-                told = True
+                warned = True
             time.sleep(SECONDS_BETWEEN_TRIES)
 
 

@@ -74,14 +74,14 @@ class Hyperparameter:
         if isinstance(default, bool):
             return "true or false"
         kind = "integer" if isinstance(default, int) else "number"
-        one = "an integer" if isinstance(default, int) else "a number"
+        described = "an integer" if isinstance(default, int) else "a number"
         if self.low is not None and self.high is not None:
-            return f"{one} in [{self.low:.12g}, {self.high:.12g}]"
+            return f"{described} in [{self.low:.12g}, {self.high:.12g}]"
         if self.low == 0:
             return f"a non-negative {kind}"
         if self.low == 1 and kind == "integer":
             return "a positive integer"
-        return one if self.low is None else f"{one} of at least {self.low:.12g}"
+        return described if self.low is None else f"{described} of at least {self.low:.12g}"
 
 
 def hyper(default: Any, about: str, **declaration: Any) -> Any:

@@ -149,7 +149,7 @@ class Partition:
             class that the client does not train on.
         """
         counts = self.class_counts(labels, n_classes)
-        seen = counts["train"] > 0
+        trained = counts["train"] > 0
         both = counts["train"] + counts["test"]
         size, classes = both.sum(1), (both > 0).sum(1)
         unit = both / np.linalg.norm(both, axis=1, keepdims=True)
@@ -162,7 +162,7 @@ class Partition:
             "size": {**_spread(size), "std": float(size.std())},
             "classes": _spread(classes),
             "label_cosine": float((np.square(unit.sum(0)).sum() - self.clients) / pairs) if pairs else 1.0,
-            "unseen_test_samples": int(counts["test"][~seen].sum()),
+            "unseen_test_samples": int(counts["test"][~trained].sum()),
         }
 
     def class_counts(self, labels: np.ndarray, n_classes: int) -> dict[str, np.ndarray]:

@@ -244,8 +244,8 @@ class Simulation:
             run.bytes_down += BYTES_PER_SCALAR * down
             run.bytes_up += BYTES_PER_SCALAR * up
             if self.measure:
-                seen = self.measure(run.server, self.program.net)
-                run.measurements += [] if seen is None else [seen]
+                measurement = self.measure(run.server, self.program.net)
+                run.measurements += [] if measurement is None else [measurement]
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
         """What each task returns; tasks that are alike are trained together."""

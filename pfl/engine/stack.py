@@ -162,9 +162,9 @@ class PhaseRunner:
         others = first({name: params for name, params in stack.params.items() if name not in moving})
         state = first(stack.state)
         arguments = (moving, others, first(stack.start), state, batches, first(self.numbers.own))
-        one = self._custom if self.phase.step else self._gradient
+        step = self._custom if self.phase.step else self._gradient
         for _ in range(self.phase.repeat):
-            changed, values = torch.vmap(one, in_dims=_leading(arguments))(*arguments)
+            changed, values = torch.vmap(step, in_dims=_leading(arguments))(*arguments)
             if self.phase.step:
                 for stacks, new in zip((moving, state), changed, strict=True):
                     for name, value in new.items():

@@ -89,8 +89,12 @@ class FedALA(Method):
         from pfl.engine.client import Step
 
         own, weight = client.state["own"], client.state["weight"]
-        apart = {name: client.start[name] - theta for name, theta in own.items()}
-        mixture = {name: own[name] + apart[name] * weight[name] for name in own}
+        difference = {name: client.start[name] - theta for name, theta in own.items()}
+        mixture = {name: own[name] + difference[name] * weight[name] for name in own}
         gradient, loss = client.gradient(self.loss, batches[0], at=mixture)
-        moved = {name: (weight[name] - self.eta * gradient[name] * apart[name]).clamp(0, 1) for name in own}
-        return Step({name: own[name] + apart[name] * moved[name] for name in own}, loss, {"weight": moved})
+        moved = {
+            name: (weight[name] - self.eta * gradient[name] * difference[name]).clamp(0, 1) for name in own
+        }
+        return Step(
+            {name: own[name] + difference[name] * moved[name] for name in own}, loss, {"weight": moved}
+        )

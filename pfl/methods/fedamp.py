@@ -94,12 +94,15 @@ class FedAMP(Method):
                 0
             )  # a single client has no others
         else:
-            apart = squared_distances(mine, models)
+            distances = squared_distances(mine, models)
             share, sigma = self.alpha / self.sigma, torch.as_tensor(self.sigma)
             if self.form == "scale_free":
-                share, sigma = self.kappa / max(clients - 1, 1), self.scale * _median(apart[apart > 0])
+                share, sigma = (
+                    self.kappa / max(clients - 1, 1),
+                    self.scale * _median(distances[distances > 0]),
+                )
             share = min(share, 1 / max(clients - 1, 1))
-            weights = (share * torch.exp(-apart / sigma)).masked_fill(itself, 0)
+            weights = (share * torch.exp(-distances / sigma)).masked_fill(itself, 0)
         rest = (1 - weights.sum(1, keepdim=True)).clamp(min=0)
         return torch.where(itself, rest, weights)
 

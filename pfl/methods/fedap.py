@@ -116,8 +116,8 @@ class FedAP(Method):
 
     def _weights(self, means: list[Tensor], variances: list[Tensor]) -> Tensor:
         """W (n, n) from the layers' statistics, (n, channels) each."""
-        apart = statistics_distances(means, variances)
-        closeness = (1 / apart.clamp(min=CLOSEST)).fill_diagonal_(0)
+        distances = statistics_distances(means, variances)
+        closeness = (1 / distances.clamp(min=CLOSEST)).fill_diagonal_(0)
         total = closeness.sum(1, keepdim=True)
         weights = (1 - self.mu) * closeness / torch.where(total > 0, total, 1.0)
         return weights + torch.diag(1 - weights.sum(1))

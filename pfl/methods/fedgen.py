@@ -155,8 +155,8 @@ class FedGen(Method):
         losses = F.cross_entropy(logits.mT, y.expand(len(weight), -1), reduction="none")
         counts = server.label_counts[server.participants].to(latent.dtype)
         shares = (counts / counts.sum(0))[:, y]
-        apart = (noise[:, None] - noise).square().mean(2) * (latent[:, None] - latent).abs().mean(2)
-        return (shares * losses).sum(0).mean() + self.diversity * torch.exp(-apart.mean())
+        distances = (noise[:, None] - noise).square().mean(2) * (latent[:, None] - latent).abs().mean(2)
+        return (shares * losses).sum(0).mean() + self.diversity * torch.exp(-distances.mean())
 
 
 def _drawn(uniform: Tensor, available: Tensor) -> Tensor:

@@ -55,8 +55,8 @@ class MOON(Method):
         features = client.net.features(batch.x)
         cosine = torch.nn.functional.cosine_similarity
         # -log(e^a / (e^a + e^b)) = log(1 + e^(b - a))
-        apart = (cosine(features, last, dim=1) - cosine(features, common, dim=1)) / self.tau
-        contrast = batch.mean(torch.nn.functional.softplus(apart))
+        logit = (cosine(features, last, dim=1) - cosine(features, common, dim=1)) / self.tau
+        contrast = batch.mean(torch.nn.functional.softplus(logit))
         return batch.cross_entropy(client.net.head(features)) + self.mu * contrast
 
     def aggregate(self, server: Server) -> Mixing:

@@ -168,8 +168,8 @@ class PFedCS(Method):
     def _weights(self, distances: Tensor, chosen: Tensor, sizes: Tensor) -> Tensor:
         """p (K, n) from the distances D (K, n), the membership of A (K, n) and the sizes N (n,)."""
         members = chosen.sum(1, keepdim=True)
-        seen = distances.masked_fill(~chosen, 0) if self.farthest == "member" else distances
-        largest = seen.max(1, keepdim=True).values
+        considered = distances.masked_fill(~chosen, 0) if self.farthest == "member" else distances
+        largest = considered.max(1, keepdim=True).values
         spread = largest - (distances * chosen).sum(1, keepdim=True) / members
         near = (largest - distances) / torch.where(spread > TOLERANCE, spread, 1.0)
         near = torch.where(spread > TOLERANCE, near, 1.0) / members
@@ -185,10 +185,10 @@ class PFedCS(Method):
             stream = generator(server.seed, "pfedcs collaborators", round, client)
             sampled: list[int] = stream.choice(others, size=min(3, len(others)), replace=False).tolist()
             return sampled
-        apart = [distances[other] for other in others]
-        mean = sum(apart) / len(apart)
-        threshold = mean + server.round / (self.beta * server.rounds) * (min(apart) - mean)
-        reach = min(threshold + TOLERANCE, farthest_candidate(apart, self.cluster))
+        to_others = [distances[other] for other in others]
+        mean = sum(to_others) / len(to_others)
+        threshold = mean + server.round / (self.beta * server.rounds) * (min(to_others) - mean)
+        reach = min(threshold + TOLERANCE, farthest_candidate(to_others, self.cluster))
         return [other for other in others if distances[other] <= reach]
 
 

@@ -100,8 +100,8 @@ def _kind(server: Server, group: str) -> str:
     names = [name for name in server.groups[group] if name in server.groups.trainable]
     kinds = {KINDS[type(server.matrices[name])] for name in names if name not in norm}
     text = " / ".join(sorted(kinds))
-    apart = {KINDS[type(server.matrices[name])] for name in names if name in norm} - kinds
-    return text + (f" (batch norm {' / '.join(sorted(apart))})" if apart else "")
+    otherwise = {KINDS[type(server.matrices[name])] for name in names if name in norm} - kinds
+    return text + (f" (batch norm {' / '.join(sorted(otherwise))})" if otherwise else "")
 
 
 def _data() -> tuple[Dataset, Partition]:

@@ -152,14 +152,14 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 def overview(out: Path) -> str:
     """README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
-    made = [
+    figures = [
         content | {"claims": answered(content, out)}
         for name, content in contents.items()
         if content and content.get("name") == name
     ]
-    there = {content["name"] for content in made}
+    there = {content["name"] for content in figures}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
-    return str(environment().get_template("figures.md.j2").render(made=made, absent=absent))
+    return str(environment().get_template("figures.md.j2").render(made=figures, absent=absent))
 
 
 def _wrapped(text: str, width: float) -> str:

@@ -66,14 +66,14 @@ class Tally:
     def of(cls, outcomes: Iterable[CellOutcome]) -> Tally:
         counts: Counter[Name] = Counter()
         provisional = shared = 0
-        seen: set[str] = set()
+        counted: set[str] = set()
         for outcome in sorted(outcomes, key=lambda outcome: not outcome.whole):
             name = outcome.verdict.name
             if name in JUDGED:
-                if outcome.keys & seen:
+                if outcome.keys & counted:
                     shared += 1
                     continue
-                seen |= outcome.keys
+                counted |= outcome.keys
                 provisional += outcome.verdict.provisional
             counts[name] += 1
         return cls({name: counts[name] for name in NAMES if counts[name]}, provisional, shared)

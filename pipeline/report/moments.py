@@ -117,7 +117,7 @@ def _csv_row(table: str, label: str, at: AtMoment, score: Score) -> dict[str, ob
 
 def _methods(summary: Summary) -> list[Line]:
     """The lines of all clients whose simulations no earlier line has in every column: each method once."""
-    seen: set[tuple[object, ...]] = set()
+    listed: set[tuple[object, ...]] = set()
     lines = []
     for line in summary.lines:
         entries = {
@@ -128,8 +128,8 @@ def _methods(summary: Summary) -> list[Line]:
             and not entry.evaluation.clients
         }
         simulated = tuple(tuple(record.key for record in entry.rows) for entry in entries.values())
-        if any(simulated) and simulated not in seen:
-            seen.add(simulated)
+        if any(simulated) and simulated not in listed:
+            listed.add(simulated)
             lines.append(dataclasses.replace(line, entries=entries))
     return lines
 

@@ -121,6 +121,6 @@ def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[flo
 
 def _half(deviation: float, pairs: int) -> float:
     """Half the length of the interval of a mean of ``pairs`` values with this sample standard deviation."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return float(t.ppf(0.5 + LEVEL / 2, pairs - 1)) * deviation / math.sqrt(pairs)
+    return float(stdtrit(pairs - 1, 0.5 + LEVEL / 2)) * deviation / math.sqrt(pairs)

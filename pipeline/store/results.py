@@ -300,8 +300,8 @@ def failures(results: Results) -> str:
     """
     if not results.failed:
         return ""
-    told = f"{len(results.failed)} of {amount(len(results.records), 'run')} failed"
-    return f"{told}; the next `dvc repro` retries them"
+    count = f"{len(results.failed)} of {amount(len(results.records), 'run')} failed"
+    return f"{count}; the next `dvc repro` retries them"
 
 
 def forced_sweep(table: str) -> str:

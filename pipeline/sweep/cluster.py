@@ -37,6 +37,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_prestart_worker_first_driver": "0",  # Tune starts processes of its own
     # If memory runs out, the kernel ends a process and Tune restarts it. If Ray's monitor ends one, Tune ends
     # the sweep.
     "RAY_memory_monitor_refresh_ms": "0",

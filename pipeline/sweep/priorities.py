@@ -43,7 +43,7 @@ class PendingRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """The pending runs that fit into a time, and the others, both in the order of `RULE`.
 
     Attributes:
@@ -85,7 +85,7 @@ def comparable_cells(table: Table) -> dict[Place, Published]:
 
 def plan(
     scheduler: Scheduler, table: Table, expected: Mapping[str, Expected], slots: int, seconds: float
-) -> Plan:
+) -> RunPlan:
     """Choose among the pending runs of a scheduler's pinned configurations, by `RULE`.
 
     Args:
@@ -98,7 +98,7 @@ def plan(
     for run in _in_order(scheduler, table, expected):
         fits = _time_of([*chosen, run], slots) <= seconds
         (chosen if fits else left_out).append(run)
-    return Plan(tuple(chosen), tuple(left_out), slots)
+    return RunPlan(tuple(chosen), tuple(left_out), slots)
 
 
 def _time_of(runs: Collection[PendingRun], slots: int) -> float:

@@ -68,7 +68,7 @@ def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[f
         pinned, values: accuracies of the pinned configuration and of the challenger, by seed; None if one
             failed, and then the pinned configuration stays.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     pairs = list(zip(values, pinned, strict=True))
     differences = [one - other for one, other in pairs if one is not None and other is not None]
@@ -76,7 +76,7 @@ def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[f
         return Selection(PINNED_TRIAL, ())
     mean, error = gain(differences)
     assert error is not None
-    better = mean > t.ppf(1 - FALSE_SELECTIONS, len(differences) - 1) * error
+    better = mean > stdtrit(len(differences) - 1, 1 - FALSE_SELECTIONS) * error
     return Selection(challenger if better else PINNED_TRIAL, (Comparison(challenger, mean, error),))
 
 

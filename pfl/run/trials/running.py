@@ -109,10 +109,10 @@ def run_trials(
     log.warning("out of memory: going on with one seed at a time")
 
     def alone(trial: Trial, seed: int) -> Record:
-        one = dataclasses.replace(trial, seeds=(seed,), moments=first.moments)
-        folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / one.keys()[0])
+        single = dataclasses.replace(trial, seeds=(seed,), moments=first.moments)
+        folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / single.keys()[0])
         own = dataclasses.replace(execution, checkpoint_dir=folder)
-        return run_trial(one, dataset, partition, own, on_round, measure)[0]
+        return run_trial(single, dataset, partition, own, on_round, measure)[0]
 
     return [[alone(trial, seed) for seed in trial.seeds] for trial in trials]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import pytest
 
@@ -24,10 +25,12 @@ def job(dataset, partition, tmp_path, monkeypatch):
     trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
     execution = Execution(device="cpu", backend="stacked")
     told = tune.Job(str(tmp_path), None, commit().sources, False, execution)
-    return lambda *changes: {
+    yield lambda *changes: {
         "job": told,
         "trials": [dataclasses.replace(trial, config={**trial.config, **change}) for change in changes],
     }
+    gc.unfreeze()
+    tune._import_simulator.cache_clear()
 
 
 def outcomes_of(job) -> list[list[Record] | str]:
@@ -37,6 +40,12 @@ def outcomes_of(job) -> list[list[Record] | str]:
 def test_a_stack_of_trials_ends_with_the_rows_of_each(job):
     outcomes = outcomes_of(job({"lr": 0.1}, {"lr": 0.2}))
     assert [row.config["lr"] for rows in outcomes for row in rows] == [0.1, 0.2]
+
+
+def test_garbage_collections_between_trials_ignore_what_the_worker_has_imported(job):
+    before = len(gc.get_objects())
+    outcomes_of(job({}))
+    assert len(gc.get_objects()) < before / 10
 
 
 def test_trials_under_way_leave_their_round(job):
