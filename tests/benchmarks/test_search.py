@@ -9,6 +9,7 @@ from benchmarks.search.pools import CURVES, read
 from benchmarks.search.selection import DRAWS, of_copies, poor, replayed
 
 
+@pytest.mark.slow
 def test_from_a_learning_rate_that_is_a_hundred_times_too_low_a_search_recovers():
     (good,) = (pool for pool in read(CURVES / "digits.npz") if pool.method == "fedper")
     bad = poor(good)
