@@ -40,7 +40,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from optuna.distributions import distribution_to_json, json_to_distribution
+from optuna.distributions import (
+    BaseDistribution,
+    FloatDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
 from scipy.stats import qmc
 
 from benchmarks.search.workload import FOLDER, WORKLOADS
@@ -142,7 +147,7 @@ class CurvePool:
         configurations = [{name: pinned_value(config, name) for name in space}]
         for places in sobol.random(2 ** (size - 1).bit_length()).tolist()[: size - 1]:
             pairs = zip(space.items(), places, strict=True)
-            configurations.append({name: _rounded(value_at(one, place)) for (name, one), place in pairs})
+            configurations.append({name: _value(one, place) for (name, one), place in pairs})
         accuracy = np.zeros((size, len(SEEDS), len(WORKLOADS[workload].evaluations)))
         pool = cls(workload, method, space, configurations, accuracy, np.zeros((size, len(SEEDS)), np.int32))
         return dataclasses.replace(pool, configurations=list(map(pool.active, configurations)))
@@ -187,8 +192,10 @@ class CurvePool:
         return [reached[number] for number in self.rounds]
 
 
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+def _value(one: BaseDistribution, place: float) -> Any:
+    """The value at a place of a range or of choices, rounded if it is a real number of a range."""
+    value = value_at(one, place)
+    return float(f"{value:.5g}") if isinstance(one, FloatDistribution) else value
 
 
 def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:

@@ -13,6 +13,7 @@ from benchmarks.search import pools, regret
 from benchmarks.search.pools import CurvePool, held_out
 from benchmarks.search.selection import data
 from pfl.methods import METHODS
+from pfl.run.validation import validated
 
 
 def full(method: str = "fedprox", size: int = 24) -> CurvePool:
@@ -34,6 +35,12 @@ def test_a_pool_begins_with_the_pinned_configuration_and_covers_the_space():
     assert places.min() < 0.1
     assert places.max() > 0.9
     assert CurvePool.new("digits", "fedprox", 8).configurations == pool.configurations[:8]
+
+
+def test_the_runs_of_every_method_are_valid_configurations():
+    for method in METHODS:
+        pool = CurvePool.new("digits", method, 8)
+        assert [validated(pool.config(number)).method for number in range(8)] == [method] * 8
 
 
 def test_parameters_without_effect_are_left_out():
