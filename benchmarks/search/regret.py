@@ -318,6 +318,9 @@ def page(known: Sequence[CurvePool], rows: Sequence[RegretRow], name: str, held_
     counts = Counter(pool.workload for pool in known)
     which = "kept apart while the search was developed" if held_out else "used while the search was developed"
     options = " --held-out" * held_out + " --smac" * ("SMAC3" in SEARCHES)
+    smac = ""
+    if "SMAC3" in SEARCHES:
+        smac = "\nSMAC3 is its facade for hyperparameters: a random forest with expected improvement."
     table = "\n\n".join(section(rows, runs) for runs in SHOWN)
     return f"""# Searches replayed on learning curves
 
@@ -334,8 +337,7 @@ with its interval over the replays.
 
 "ours" is the pipeline's search without its final comparison. The others use their packages' defaults and
 propose one trial after another; TPE and GP draw the first ten at random, the same ones as random search.
-Hyperband is Optuna's pruner with its TPE sampler; all others run every trial to the last round. SMAC3 is its
-facade for hyperparameter optimisation, a random forest with expected improvement.
+Hyperband is Optuna's pruner with its TPE sampler; all others run every trial to the last round.{smac}
 
 `python -m benchmarks.search.regret{options}` writes this page.
 
