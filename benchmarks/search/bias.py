@@ -11,7 +11,7 @@ import dataclasses
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
-from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
+from benchmarks.search.workload import FOLDER, WORKLOADS
 from pfl.core.config import Config
 from pfl.core.files import write_text
 from pfl.core.text import csv_text
@@ -25,7 +25,8 @@ from pipeline.sweep.search import Study, on_validation
 CONFIGURATIONS = 10
 """Of each method: drawn at random by the sampler of the search."""
 SHARE = 0.2
-DIGITS = WORKLOADS["digits-20"]
+METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
+DIGITS = WORKLOADS["digits"]
 BATCHES = ("full batches", "smaller batches")
 
 

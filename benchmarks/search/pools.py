@@ -1,41 +1,54 @@
 """Pools of learning curves on which `benchmarks.search.regret` replays searches.
 
-`python -m benchmarks.search.pools` measures, for each workload in `POOLS` and each method, the pinned
-configuration and a Sobol sequence in the default search space, with three seeds each. It writes after every
-configuration, continues where it was stopped, and with ``--minutes`` stops by itself.
+`python -m benchmarks.search.pools` measures, for each workload in `WORKLOADS` and each method, the pinned
+configuration and a Sobol sequence in the default search space, with three seeds each. It writes as it goes,
+continues where it was stopped, and with ``--minutes`` stops by itself.
 
-A pool is a file ``reports/engineering/search/pools/<workload>/<method>.npz``, which `numpy.load` reads:
+A workload is a file ``reports/engineering/search/pools/<workload>.npz``, which `numpy.load` reads:
 
-==============  =======  =================================  ==================================================
-array           type     shape                              content
-==============  =======  =================================  ==================================================
-``accuracy``    float32  configurations, seeds, rounds      on validation data in percent; NaN: not measured
-``samples``     int64    configurations, seeds              trained on in all rounds; 0: not measured
-``seconds``     float32  configurations                     of processor time, all seeds together
-``rounds``      int32    rounds                             after which accuracy was evaluated
+==============  =======  ==================================  =================================================
+array           type     shape                               content
+==============  =======  ==================================  =================================================
+``methods``     str      methods
 ``seeds``       int32    seeds
-``parameters``  str      configurations                     searched parameters as JSON; 0 is the pinned one
-==============  =======  =================================  ==================================================
+``rounds``      int32    rounds                              after which there was an evaluation
+``evaluated``   int32                                        validation samples of all clients
+``correct``     uint16   methods, configurations, seeds,     validation samples predicted correctly; 0 in all
+                         rounds                              rounds if the run diverged
+``samples``     int32    methods, configurations, seeds      trained on in all rounds; 0: not measured
+``seconds``     float32  methods                             of processor time, all runs together
+``spaces``      str      methods                             search space as JSON: distributions of Optuna by
+                                                             parameter
+``parameters``  float32  methods, configurations, parameter  in the order of the space; the place of a choice;
+                                                             NaN: conditional, has no effect
+==============  =======  ==================================  =================================================
 
-A run that diverged has the accuracy 0 in all rounds. Conditional parameters that have no effect are omitted.
+Configuration 0 is the pinned one. Numbers are rounded to five digits, so that float32 holds them exactly.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from optuna.distributions import (
+    BaseDistribution,
+    FloatDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
 from scipy.stats import qmc
 
-from benchmarks.search.workload import FOLDER, POOLS
+from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import run
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, unknown_name
@@ -47,7 +60,8 @@ from pfl.data.dataset import Dataset, load
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.result import Result
 from pfl.methods import METHODS
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_together
+from pfl.run.validation import stackable
 from pipeline.algorithms._starts import value_at
 from pipeline.spec.search_space import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation
@@ -57,22 +71,29 @@ SEARCH = Search(trials=2)
 CONFIGURATIONS = 100
 """Of each pool, the pinned one included."""
 SEEDS = (0, 1, 2)
+TOGETHER = 25
+"""Configurations that are simulated at once, which takes a third of the time that they take one by one."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class CurvePool:
-    """The learning curves of one method on one workload; arrays as in the module's table.
+    """The learning curves of one method on one workload.
 
     Attributes:
-        configurations: the searched parameters of each configuration.
+        space: the distribution of each searched parameter.
+        configurations: the searched parameters of each configuration, without those that have no effect.
+        accuracy: on validation data in percent, (configurations, seeds, rounds).
+        samples: as in the module's table, (configurations, seeds).
+        seconds: of processor time that the runs took.
     """
 
     workload: str
     method: str
+    space: dict[str, Any]
     configurations: list[dict[str, Any]]
     accuracy: np.ndarray
     samples: np.ndarray
-    seconds: np.ndarray
+    seconds: float = 0.0
 
     @property
     def name(self) -> str:
@@ -80,20 +101,15 @@ class CurvePool:
 
     @cached_property
     def pinned(self) -> Config:
-        return POOLS[self.workload].pinned(self.method)
+        return with_params(WORKLOADS[self.workload].pinned(self.method), self.configurations[0])
 
     @cached_property
     def rounds(self) -> list[int]:
-        return [*range(self.pinned.eval_every, self.pinned.rounds + 1, self.pinned.eval_every)]
+        return WORKLOADS[self.workload].evaluations
 
     @cached_property
     def _declared(self) -> dict[str, Hyperparameter]:
         return searched(self.pinned, SEARCH)
-
-    @cached_property
-    def space(self) -> dict[str, Any]:
-        """The distribution of each searched parameter."""
-        return {name: distribution(self.method, name, one) for name, one in self._declared.items()}
 
     @property
     def conditions(self) -> dict[str, tuple[str, ...]]:
@@ -108,9 +124,15 @@ class CurvePool:
 
     @cached_property
     def final(self) -> np.ndarray:
-        """The mean accuracy over the seeds after the last round, by configuration; NaN if not measured."""
+        """The mean accuracy over the seeds after the last round, (configurations,)."""
         mean: np.ndarray = self.accuracy[:, :, -1].mean(axis=1)
         return mean
+
+    @property
+    def measured(self) -> np.ndarray:
+        """Whether each configuration is measured, (configurations,)."""
+        all_seeds: np.ndarray = np.all(self.samples > 0, axis=1)
+        return all_seeds
 
     @classmethod
     def new(cls, workload: str, method: str, size: int = CONFIGURATIONS) -> CurvePool:
@@ -119,57 +141,123 @@ class CurvePool:
         Raises:
             InvalidInput: the method does not accept the workload's schedule.
         """
-        pool = cls(workload, method, [], np.empty(0), np.empty(0), np.empty(0))
-        sobol = qmc.Sobol(len(pool.space), seed=integer_seed(0, f"pool {pool.name}") % 2**32)
-        configurations = [{name: pinned_value(pool.pinned, name) for name in pool.space}]
+        config = WORKLOADS[workload].pinned(method)
+        space = {name: distribution(method, name, one) for name, one in searched(config, SEARCH).items()}
+        sobol = qmc.Sobol(len(space), seed=integer_seed(0, f"pool {workload}/{method}") % 2**32)
+        configurations = [{name: pinned_value(config, name) for name in space}]
         for places in sobol.random(2 ** (size - 1).bit_length()).tolist()[: size - 1]:
-            pairs = zip(pool.space.items(), places, strict=True)
-            configurations.append({name: value_at(one, place) for (name, one), place in pairs})
-        shape = (size, len(SEEDS), len(pool.rounds))
-        accuracy, samples = np.full(shape, np.nan, np.float32), np.zeros(shape[:2], np.int64)
-        active = list(map(pool.active, configurations))
-        return cls(workload, method, active, accuracy, samples, np.zeros(size, np.float32))
+            pairs = zip(space.items(), places, strict=True)
+            configurations.append({name: _value(one, place) for (name, one), place in pairs})
+        accuracy = np.zeros((size, len(SEEDS), len(WORKLOADS[workload].evaluations)))
+        pool = cls(workload, method, space, configurations, accuracy, np.zeros((size, len(SEEDS)), np.int32))
+        return dataclasses.replace(pool, configurations=list(map(pool.active, configurations)))
 
-    @classmethod
-    def load(cls, file: Path) -> CurvePool:
-        with np.load(file) as arrays:
-            configurations = [json.loads(text) for text in arrays["parameters"]]
-            curves = (arrays[name] for name in ("accuracy", "samples", "seconds"))
-            return cls(file.parent.name, file.stem, configurations, *curves)
+    def config(self, configuration: int) -> Config:
+        """What is run for a configuration."""
+        return on_validation(with_params(self.pinned, self.configurations[configuration]), SEARCH.validation)
 
-    def save(self, folder: Path) -> None:
-        file = folder / f"{self.name}.npz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as out:
-            np.savez_compressed(
-                out,
-                accuracy=self.accuracy,
-                samples=self.samples,
-                seconds=self.seconds,
-                rounds=np.array(self.rounds, np.int32),
-                seeds=np.array(SEEDS, np.int32),
-                parameters=np.array([json.dumps(params) for params in self.configurations]),
-            )
+    def groups(self) -> list[list[int]]:
+        """The configurations that are not measured, in groups that can be simulated together."""
+        groups: list[list[int]] = []
+        for configuration in np.flatnonzero(~self.measured).tolist():
+            for group in groups:
+                pair = [self.config(group[0]), self.config(configuration)]
+                if len(group) < TOGETHER and stackable(pair):
+                    group.append(configuration)
+                    break
+            else:
+                groups.append([configuration])
+        return groups
 
-    def is_measured(self, configuration: int) -> bool:
-        return bool(self.samples[configuration].all())
-
-    def measure(self, configuration: int, dataset: Dataset, partition: Partition) -> None:
-        """Run a configuration with all seeds."""
+    def measure(self, configurations: Sequence[int], dataset: Dataset, partition: Partition) -> CurvePool:
+        """This pool with the curves of configurations of one group."""
         began = time.process_time()
-        config = with_params(self.pinned, self.configurations[configuration])
-        config = on_validation(config, SEARCH.validation)
-        for place, result in enumerate(simulate(config, dataset, partition, SEEDS, Execution(device="cpu"))):
-            self.accuracy[configuration, place] = self._curve(result)
-            self.samples[configuration, place] = max(result.measured.samples, 1)
-        self.seconds[configuration] = time.process_time() - began
+        execution = Execution(
+            device="cpu",
+            backend="stacked" if len(configurations) > 1 else "loop",
+            moments=(METHODS[self.method].headline,),
+        )
+        configs = [self.config(configuration) for configuration in configurations]
+        results = simulate_together(configs, dataset, partition, SEEDS, execution)
+        for configuration, of_seeds in zip(configurations, results, strict=True):
+            self.accuracy[configuration] = [self._curve(result) for result in of_seeds]
+            self.samples[configuration] = [max(result.measured.samples, 1) for result in of_seeds]
+        return dataclasses.replace(self, seconds=self.seconds + time.process_time() - began)
 
     def _curve(self, result: Result) -> list[float]:
         metrics = result.metrics
         if metrics.diverged_at is not None:
             return [WORST] * len(self.rounds)
-        reached = {entry.round: entry.moments.get(metrics.headline) for entry in metrics.rounds}
-        return [entry.pooled if (entry := reached[number]) else np.nan for number in self.rounds]
+        reached = {entry.round: entry.moments[metrics.headline].pooled for entry in metrics.rounds}
+        return [reached[number] for number in self.rounds]
+
+
+def _value(one: BaseDistribution, place: float) -> Any:
+    """The value at a place of a range or of choices, rounded if it is a real number of a range."""
+    value = value_at(one, place)
+    return float(f"{value:.5g}") if isinstance(one, FloatDistribution) else value
+
+
+def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
+    """Write the pools of a workload.
+
+    Args:
+        evaluated: validation samples of all clients.
+    """
+    widest = max(len(pool.space) for pool in known)
+    parameters = np.full((len(known), len(known[0].samples), widest), np.nan, np.float32)
+    for own, pool in zip(parameters, known, strict=True):
+        for row, params in zip(own, pool.configurations, strict=True):
+            for place, (name, one) in enumerate(pool.space.items()):
+                if name in params:
+                    row[place] = one.to_internal_repr(params[name])
+    spaces = [{name: distribution_to_json(one) for name, one in pool.space.items()} for pool in known]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as out:
+        np.savez_compressed(
+            out,
+            methods=np.array([pool.method for pool in known]),
+            seeds=np.array(SEEDS, np.int32),
+            rounds=np.array(known[0].rounds, np.int32),
+            evaluated=np.int32(evaluated),
+            correct=np.array([pool.accuracy * evaluated / 100 for pool in known]).round().astype(np.uint16),
+            samples=np.array([pool.samples for pool in known], np.int32),
+            seconds=np.array([pool.seconds for pool in known], np.float32),
+            spaces=np.array([json.dumps(space) for space in spaces]),
+            parameters=parameters,
+        )
+
+
+def read(file: Path) -> list[CurvePool]:
+    """The pools in a file, those that are not complete included; none if there is no file."""
+    if not file.exists():
+        return []
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    known = []
+    for place, method in enumerate(arrays["methods"].tolist()):
+        texts = json.loads(str(arrays["spaces"][place]))
+        space = {name: json_to_distribution(text) for name, text in texts.items()}
+        known.append(
+            CurvePool(
+                file.stem,
+                method,
+                space,
+                [_params(space, row) for row in arrays["parameters"][place]],
+                arrays["correct"][place] * (100 / float(arrays["evaluated"])),
+                arrays["samples"][place],
+                float(arrays["seconds"][place]),
+            )
+        )
+    return known
+
+
+def _params(space: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    pairs = zip(space.items(), row, strict=False)
+    # The shortest decimal number that float32 rounds to this value is the one that was rounded to it.
+    return {
+        name: one.to_external_repr(float(str(value))) for (name, one), value in pairs if not math.isnan(value)
+    }
 
 
 def held_out(workload: str) -> set[str]:
@@ -183,11 +271,11 @@ def held_out(workload: str) -> set[str]:
 
 def pools(folder: Path = CURVES, *, kept_apart: bool = False) -> list[CurvePool]:
     """The pools of a folder whose every configuration is measured, with or without those kept apart."""
-    every = (CurvePool.load(file) for file in sorted(folder.glob("*/*.npz")))
+    every = (pool for file in sorted(folder.glob("*.npz")) for pool in read(file))
     return [
         pool
         for pool in every
-        if pool.samples.all() and (pool.method in held_out(pool.workload)) == kept_apart
+        if pool.measured.all() and (pool.method in held_out(pool.workload)) == kept_apart
     ]
 
 
@@ -195,37 +283,38 @@ def main(
     workload: Annotated[list[str] | None, typer.Option(help="One of the workloads; by default all.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="One of the methods; by default all.")] = None,
     size: Annotated[int, typer.Option(min=2, help="Configurations per pool.")] = CONFIGURATIONS,
-    minutes: Annotated[float | None, typer.Option(help="Begin no configuration after this time.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Begin no simulation after this time.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the pools.")] = CURVES,
 ) -> None:
     """Measure the missing curves, one pool after another."""
-    end = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
-    for name in workload or POOLS:
-        if name not in POOLS:
-            raise unknown_name("workload", name, POOLS)
-        dataset = load(POOLS[name].dataset, progress=False)
-        partition = make_partition(POOLS[name].partition, dataset, POOLS[name].clients)
-        for own in method or METHODS:
-            if time.monotonic() < end:
-                print(make(name, own, size, dataset, partition, out, end), flush=True)
+    end = time.monotonic() + 60 * minutes if minutes is not None else math.inf
+    for name in workload or WORKLOADS:
+        if name not in WORKLOADS:
+            raise unknown_name("workload", name, WORKLOADS)
+        for line in make(name, method or [*METHODS], size, out / f"{name}.npz", end):
+            print(line, flush=True)
 
 
-def make(
-    workload: str, method: str, size: int, dataset: Dataset, partition: Partition, folder: Path, end: float
-) -> str:
-    """Measure the missing curves of one pool until ``end`` (monotonic clock), and return what there is."""
-    file = folder / workload / f"{method}.npz"
-    pool = CurvePool.load(file) if file.exists() else CurvePool.new(workload, method, size)
-    for configuration in range(len(pool.configurations)):
-        if pool.is_measured(configuration) or time.monotonic() >= end:
-            continue
+def make(workload: str, methods: Sequence[str], size: int, file: Path, end: float) -> Iterator[str]:
+    """Measure the missing curves of a workload until ``end`` (monotonic clock); a line per pool."""
+    one = WORKLOADS[workload]
+    dataset = load(one.dataset, progress=False)
+    partition = make_partition(one.partition, dataset, one.clients)
+    validation = partition.with_validation(SEARCH.validation, dataset.labels).test
+    known = {pool.method: pool for pool in read(file)}
+    for method in methods:
         try:
-            pool.measure(configuration, dataset, partition)
+            known[method] = known.get(method) or CurvePool.new(workload, method, size)
+            for group in known[method].groups():
+                if time.monotonic() < end:
+                    known[method] = known[method].measure(group, dataset, partition)
+                    save(file, [*known.values()], sum(map(len, validation)))
         except InvalidInput as error:
-            return f"{pool.name}: left out: {first_line(error)}"
-        pool.save(folder)
-    measured = int(pool.samples.all(axis=1).sum())
-    return f"{pool.name}: {measured} of {len(pool.configurations)} configurations, {pool.seconds.sum():.0f} s"
+            known.pop(method, None)
+            yield f"{workload}/{method}: left out: {first_line(error)}"
+        else:
+            measured, seconds = known[method].measured, known[method].seconds
+            yield f"{workload}/{method}: {measured.sum()} of {len(measured)} configurations, {seconds:.0f} s"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ while the search is developed; ``--held-out`` replays on these alone.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +18,7 @@ import numpy as np
 import optuna
 import typer
 from scipy.stats import rankdata, t
+from tqdm import tqdm
 
 from benchmarks.search.pools import CURVES, SEARCH, SEEDS, CurvePool, pools
 from benchmarks.search.workload import FOLDER
@@ -35,11 +37,11 @@ from pipeline.sweep.search import Study, plan_of
 
 REPLAYS = 20
 """Of each search on each pool, with a sampler seed of its own; the training seeds take turns."""
-BUDGET = 27
+BUDGET = 18
 """Of a search, in runs of the pinned configuration, counted in training samples."""
 COSTS = np.arange(1.0, BUDGET + 1)
-SHOWN = (3.0, 9.0, 27.0)
-"""Costs in the page's table; a cell with ``budget: 3`` and three seeds costs 9."""
+SHOWN = {"3 to 10": range(3, 11), "3": (3,), "9": (9,), "18": (18,)}
+"""Costs in tables, several as their mean; a cell with ``budget: 3`` and three seeds costs 9."""
 INACTIVE = 0.5
 """The place of a conditional parameter without effect, in the distance between configurations."""
 
@@ -124,12 +126,9 @@ class Proposals:
         self.study.tell(trial, until, outcome, ended)
 
 
-def ours(pool: CurvePool, number: int) -> np.ndarray:
-    """The pipeline's search without its final comparison; the `Replay.regrets`."""
-    replay = Replay(pool, number)
-    plan = plan_of(pool.pinned, SEARCH, SEEDS)
-    plan = SearchPlan(plan.rungs, (0,), BUDGET * plan.rounds)
-    steps = brackets(Proposals(replay), Account(plan))
+def complete(replay: Replay, proposals: Proposals, plan: SearchPlan) -> dict[int, float]:
+    """Replay our search to its end; the values of the trials that reached the last round."""
+    steps = brackets(proposals, Account(plan))
 
     def trained(step: SearchStep) -> Outcome:
         return replay.train(step.trial, step.after, step.until)
@@ -138,8 +137,17 @@ def ours(pool: CurvePool, number: int) -> np.ndarray:
         batch = next(steps)
         while True:
             batch = steps.send(list(map(trained, batch)))
-    except StopIteration:
-        return replay.regrets
+    except StopIteration as end:
+        values: dict[int, float] = end.value
+        return values
+
+
+def ours(pool: CurvePool, number: int) -> np.ndarray:
+    """The pipeline's search without its final comparison; the `Replay.regrets`."""
+    replay = Replay(pool, number)
+    plan = plan_of(pool.pinned, SEARCH, SEEDS)
+    complete(replay, Proposals(replay), SearchPlan(plan.rungs, (0,), BUDGET * plan.rounds))
+    return replay.regrets
 
 
 def optuna_search(
@@ -195,31 +203,52 @@ SEARCHES: dict[str, Callable[[CurvePool, int], np.ndarray]] = {
 
 
 class RegretRow(NamedTuple):
-    """The outcome of a search on a pool at a cost: means over the replays, and the half width of a 95 %
-    interval of the mean regret over the replays."""
+    """The outcome of a search on a pool at some costs: means over the replays.
+
+    Attributes:
+        runs: the costs, one of `SHOWN`.
+        regret: in points.
+        interval: half of a 95 % interval of ``regret`` over the replays.
+        rank: from 1 for the lowest regret.
+        best_or_tied: the regret is the lowest, or the mean difference from the lowest over the replays is not
+            significant (two-sided paired t-test at 5 %).
+    """
 
     workload: str
     method: str
     search: str
-    runs: float
+    runs: str
     regret: float
     interval: float
     rank: float
+    best_or_tied: bool
 
 
-def replayed(pool: CurvePool) -> list[RegretRow]:
-    """All searches on one pool."""
-    regrets = np.array([[search(pool, number) for number in range(REPLAYS)] for search in SEARCHES.values()])
-    ranks = rankdata(regrets.round(6), axis=0).mean(axis=1)
-    means, halves = regrets.mean(axis=1), half_width(regrets, axis=1)
-    return [
-        RegretRow(
-            *(pool.workload, pool.method, name, float(cost)),
-            *(float(values[place, at]) for values in (means, halves, ranks)),
-        )
-        for place, name in enumerate(SEARCHES)
-        for at, cost in enumerate(COSTS)
-    ]
+def replayed(pool: CurvePool) -> np.ndarray:
+    """The regrets of all searches on one pool, (searches, replays, costs)."""
+    return np.array([[search(pool, number) for number in range(REPLAYS)] for search in SEARCHES.values()])
+
+
+def rows_of(pool: CurvePool, regrets: np.ndarray) -> list[RegretRow]:
+    """A row per search and entry of `SHOWN`."""
+    rows = []
+    for runs, costs in SHOWN.items():
+        values = regrets[:, :, np.isin(COSTS, costs)].mean(axis=2)
+        means, ranks = values.mean(axis=1), ranked(values).mean(axis=1)
+        behind = values - values[means.argmin()]
+        tied = behind.mean(axis=1) <= half_width(behind, axis=1) + 1e-9
+        columns = (column.tolist() for column in (means, half_width(values, axis=1), ranks, tied))
+        rows += [
+            RegretRow(pool.workload, pool.method, name, runs, *numbers)
+            for name, *numbers in zip(SEARCHES, *columns, strict=True)
+        ]
+    return rows
+
+
+def ranked(regrets: np.ndarray) -> np.ndarray:
+    """The ranks of the searches, which are the first axis."""
+    ranks: np.ndarray = rankdata(regrets.round(6), axis=0)
+    return ranks
 
 
 def half_width(values: np.ndarray, axis: int) -> np.ndarray:
@@ -244,81 +273,96 @@ def main(
         SEARCHES["SMAC3"] = smac3
     if not (known := pools(folder, kept_apart=held_out)):
         raise InvalidInput("--pools", str(folder), "a folder with complete pools")
-    rows = [row for pool in known for row in replayed(pool)]
+    regrets = [replayed(pool) for pool in tqdm(known, disable=None)]
+    rows = [row for pool, own in zip(known, regrets, strict=True) for row in rows_of(pool, own)]
     name = "regret-held-out" if held_out else "regret"
-    write_text(out / f"{name}.csv", csv_text(RegretRow._fields, (_rounded(row) for row in rows)))
-    write_text(out / f"{name}.svg", plot(rows))
-    write_text(out / f"{name}.md", page(rows, name, held_out))
+    write_text(out / f"{name}.csv", csv_text(RegretRow._fields, map(_cells, rows)))
+    write_text(out / f"{name}.svg", plot(np.array(regrets)))
+    write_text(out / f"{name}.md", page(known, rows, name, held_out))
 
 
-def _rounded(row: RegretRow) -> list[Any]:
-    return [round(value, 4) if isinstance(value, float) else value for value in row]
+def _cells(row: RegretRow) -> list[Any]:
+    return [f"{value:.3f}" if isinstance(value, float) else value for value in row]
 
 
-def over_pools(rows: Sequence[RegretRow], search: str, cost: float) -> tuple[np.ndarray, np.ndarray]:
-    """The mean regrets and the mean ranks of a search at a cost, one per pool."""
-    own = [row for row in rows if row.search == search and row.runs == cost]
-    return np.array([row.regret for row in own]), np.array([row.rank for row in own])
+def plot(regrets: np.ndarray) -> str:
+    """Regret and rank by cost as SVG: the mean over the pools, and a band of its 95 % interval.
 
-
-def plot(rows: Sequence[RegretRow]) -> str:
-    """Regret and rank by cost as SVG: the mean over the pools, and a band of its 95 % interval."""
+    Args:
+        regrets: (pools, searches, replays, costs).
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    ranks = np.array([ranked(own) for own in regrets])
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
         panels = figure.subplots(1, 2)
-        for colour, name in zip(COLOURS[1:], SEARCHES, strict=False):
-            by_cost = [over_pools(rows, name, cost) for cost in COSTS.tolist()]
-            for place, axes in enumerate(panels):
-                values = np.array([of_pools[place] for of_pools in by_cost])
-                mean, half = values.mean(axis=1), half_width(values, axis=1)
+        for axes, values, label in zip(
+            panels, (regrets, ranks), ("regret (points)", "mean rank"), strict=True
+        ):
+            of_pools = values.mean(axis=2)
+            means, halves = of_pools.mean(axis=0), half_width(of_pools, axis=0)
+            for colour, name, mean, half in zip(COLOURS[1:], SEARCHES, means, halves, strict=False):
                 axes.plot(COSTS, mean, color=colour, label=name)
                 axes.fill_between(COSTS, mean - half, mean + half, color=colour, alpha=0.12, linewidth=0)
-        for axes, label in zip(panels, ("regret (points)", "mean rank"), strict=True):
+            axes.set_xticks(COSTS[2::3])
             axes.set_xlabel("cost (pinned runs)")
             axes.set_ylabel(label)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(SEARCHES))
         return svg_text(figure)
 
 
-def page(rows: Sequence[RegretRow], name: str, held_out: bool) -> str:
+def page(known: Sequence[CurvePool], rows: Sequence[RegretRow], name: str, held_out: bool) -> str:
     """The page as Markdown."""
-    count = len({(row.workload, row.method) for row in rows})
-    which = "the pools that were kept apart" if held_out else "the pools that are not kept apart"
-    lines = [
-        "| Search | "
-        + " | ".join(f"Regret, {cost:g} runs | Rank, {cost:g} runs" for cost in SHOWN)
-        + " |\n| --- |"
-        + " ---: | ---: |" * len(SHOWN)
-    ]
-    for search in SEARCHES:
-        numbers = []
-        for cost in SHOWN:
-            regrets, ranks = over_pools(rows, search, cost)
-            numbers += [_interval(regrets), _interval(ranks)]
-        lines.append(f"| {search} | " + " | ".join(numbers) + " |")
-    table = "\n".join(lines)
+    counts = Counter(pool.workload for pool in known)
+    which = "kept apart while the search was developed" if held_out else "used while the search was developed"
+    options = " --held-out" * held_out + " --smac" * ("SMAC3" in SEARCHES)
+    smac = ""
+    if "SMAC3" in SEARCHES:
+        smac = "\nSMAC3 is its facade for hyperparameters: a random forest with expected improvement."
+    table = "\n\n".join(section(rows, runs) for runs in SHOWN)
     return f"""# Searches replayed on learning curves
 
-{count} pools, {which} (`benchmarks/search/pools.py` describes them).
-Every search begins with the pinned configuration and gets the same number of training samples, counted in
-runs of the pinned configuration. It has found the configuration with the highest accuracy with one seed; its
-regret is the mean accuracy of this configuration over {len(SEEDS)} seeds, in points below the best of the
-pool. Ranks are among the {len(SEARCHES)} searches, from 1 for the lowest regret. Means over {REPLAYS} replays
-and all pools, ± half of a 95 % interval over the pools; [{name}.csv]({name}.csv) has each pool with its
-interval over the replays.
+Pools of {len(known[0].configurations)} configurations {which}:
+{", ".join(f"{count} methods on {workload}" for workload, count in counts.items())}.
+`benchmarks/search/pools.py` describes them. Every search begins with the pinned configuration and gets the
+same number of training samples, counted in runs of the pinned configuration. It has found the configuration
+with the highest accuracy with one seed; its regret is the mean accuracy of this configuration over
+{len(SEEDS)} seeds, in points below the best of the pool. Ranks are among the {len(SEARCHES)} searches, from 1
+for the lowest regret. Means over {REPLAYS} replays and all pools, ± half of a 95 % interval over the pools.
+"Best or tied" is the share of pools on which the search has the lowest mean regret, or one that does not
+differ significantly from it (paired t-test over the replays at 5 %). [{name}.csv]({name}.csv) has each pool
+with its interval over the replays.
 
-"ours" is the pipeline's search without its final comparison. The others are Optuna's samplers with their
-defaults, one trial after another; TPE and GP draw their first ten trials at random. Hyperband is Optuna's
-pruner with its TPE sampler.
-`python -m benchmarks.search.regret{" --held-out" if held_out else ""}` writes this page.
+"ours" is the pipeline's search without its final comparison. The others use their packages' defaults and
+propose one trial after another; TPE and GP draw the first ten at random, the same ones as random search.
+Hyperband is Optuna's pruner with its TPE sampler; all others run every trial to the last round.{smac}
+
+`python -m benchmarks.search.regret{options}` writes this page.
 
 {table}
 
 ![Regret and rank by cost]({name}.svg)
 """
+
+
+def section(rows: Sequence[RegretRow], runs: str) -> str:
+    """All searches at some costs, as a table in Markdown."""
+    lines = [
+        f"## After {runs} runs",
+        "",
+        "| Search | Regret | Rank | Best or tied |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for search in SEARCHES:
+        own = [row for row in rows if row.search == search and row.runs == runs]
+        regret, rank = (
+            _interval(np.array(values)) for values in zip(*((r.regret, r.rank) for r in own), strict=True)
+        )
+        share = fmean(row.best_or_tied for row in own)
+        lines.append(f"| {search} | {regret} | {rank} | {share:.0%} |")
+    return "\n".join(lines)
 
 
 def _interval(values: np.ndarray) -> str:

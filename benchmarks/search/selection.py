@@ -1,30 +1,39 @@
 """What the search selects: how often without reason, how often a gain is found, and from a poor start.
 
-`python -m benchmarks.search.selection` simulates comparisons, draws others from the curves of
-`benchmarks.search.pool`, and replays whole searches on those curves.
+`python -m benchmarks.search.selection` simulates comparisons, draws others from repeated runs of pinned
+configurations, and replays whole searches on the pools of `benchmarks.search.pools`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean
 
 import numpy as np
 
-from benchmarks.search.compare import Replay, final, pool
-from benchmarks.search.pool import NOISE_SEEDS, POOR, SEARCH, SEEDS
-from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
+from benchmarks.search.pools import CURVES, SEARCH, SEEDS, CurvePool, pools, read
+from benchmarks.search.regret import Proposals, Replay, complete
+from benchmarks.search.workload import FOLDER, WORKLOADS
+from pfl.core.config import Execution
 from pfl.core.files import write_text
 from pfl.core.rng import generator
+from pfl.data.dataset import Dataset, load
+from pfl.data.partition import Partition, make_partition
+from pfl.run.simulate import simulate
 from pipeline.algorithms import Algorithm
 from pipeline.spec.search_space import PINNED_TRIAL
-from pipeline.sweep.budget import Account
-from pipeline.sweep.halving import brackets, ranking
+from pipeline.sweep.halving import ranking
 from pipeline.sweep.search import plan_of, selected
 
+WORKLOAD = "digits"
+METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
+RUNS = range(43)
+"""Seeds of the runs of each pinned configuration, which measure the noise of a comparison."""
 SIMULATED = 2000
 DRAWS = 500
-"""From the pool, for each method and number of seeds."""
+"""From the runs, for each method and number of seeds."""
 REPLAYS = 20
 TRIALS = (2, 5, 9)
 GAINS = (0, 1, 2, 5)
@@ -72,13 +81,24 @@ def simulated(gain: float, noise: float, trials: int, seeds: int) -> tuple[float
     return float(hits.mean()), fmean(map(earlier, values[:, :, :seeds]))
 
 
-def of_copies(method: str, trials: int, seeds: int) -> tuple[float, float]:
+@cache
+def data() -> tuple[Dataset, Partition]:
+    """The data of the workload."""
+    dataset = load(WORKLOADS[WORKLOAD].dataset, progress=False)
+    return dataset, make_partition(WORKLOADS[WORKLOAD].partition, dataset, WORKLOADS[WORKLOAD].clients)
+
+
+def repeated(method: str) -> np.ndarray:
+    """The accuracies of the pinned configuration after the last round with each of `RUNS`."""
+    pool = CurvePool.new(WORKLOAD, method, 2)
+    results = simulate(pool.config(PINNED_TRIAL), *data(), RUNS, Execution(device="cpu", backend="stacked"))
+    return np.array([result.metrics.reached().last for result in results])
+
+
+def of_copies(runs: np.ndarray, trials: int, seeds: int) -> tuple[float, float]:
     """The share of draws in which a copy of the pinned configuration is selected, by today's and by the
     earlier rule; each run of a copy has a seed of its own."""
-    workload = "digits-20"
-    rounds, own = WORKLOADS[workload].pinned(method).rounds, (*SEEDS, *NOISE_SEEDS[workload])
-    runs = np.array([pool(workload)[method, 0, seed].accuracies[rounds] for seed in own])
-    rng = generator(seeds, f"copies of {method}, {trials} trials")
+    rng = generator(seeds, f"copies, {trials} trials")
     draws = [
         rng.choice(runs, (trials + 1) * (seeds + 1), replace=True).reshape(trials + 1, seeds + 1)
         for _ in range(DRAWS)
@@ -88,41 +108,53 @@ def of_copies(method: str, trials: int, seeds: int) -> tuple[float, float]:
     )
 
 
-def replayed(workload: str, method: str, sampler: int, budget: float, poor: bool, near: bool) -> int:
+def noise(pool: CurvePool) -> float:
+    """The standard deviation that a seed causes in one of the ten best configurations, not in all alike."""
+    best = pool.accuracy[np.argsort(-pool.final)[:10], :, -1]
+    own = best - best.mean(axis=0) - best.mean(axis=1, keepdims=True) + best.mean()
+    free = (best.shape[0] - 1) * (best.shape[1] - 1)
+    return float(np.sqrt((own**2).sum() / free))
+
+
+def poor(pool: CurvePool) -> CurvePool:
+    """A pool whose pinned learning rate is a hundred times too low, with the good pinned one at its end."""
+    good = pool.configurations[PINNED_TRIAL]
+    start = dataclasses.replace(
+        pool,
+        configurations=[{**good, "lr": good["lr"] / 100}],
+        accuracy=np.zeros_like(pool.accuracy[:1]),
+        samples=np.zeros_like(pool.samples[:1]),
+    ).measure([PINNED_TRIAL], *data())
+    return dataclasses.replace(
+        pool,
+        configurations=[*start.configurations, *pool.configurations[1:], good],
+        accuracy=np.concatenate([start.accuracy, pool.accuracy[1:], pool.accuracy[:1]]),
+        samples=np.concatenate([start.samples, pool.samples[1:], pool.samples[:1]]),
+    )
+
+
+def replayed(pool: CurvePool, sampler: int, budget: float, near: bool) -> int:
     """The configuration of the pool that a whole search selects.
 
     The pool has three seeds, so that the comparison uses that of the trials, too.
 
     Args:
-        poor: the pinned learning rate is a hundred times too low.
         near: half of the first trials lie near the best so far; otherwise, eight are random.
     """
-    replay = Replay(workload, method, sampler, poor)
+    replay = Replay(pool, sampler)
+    proposals = Proposals(replay)
     if not near:
-        replay.study.algorithm = Algorithm({}, sampler)  # leaves all trials to the sampler
-    plan = plan_of(
-        WORKLOADS[workload].pinned(method),
-        SEARCH.model_copy(update={"trials": None, "budget": budget}),
-        SEEDS,
-    )
-    steps = brackets(replay, Account(plan))
-    try:
-        batch = next(steps)
-        while True:
-            batch = steps.send([replay.run(step) for step in batch])
-    except StopIteration as end:
-        best = ranking(end.value)[0]
-    pins, values = (
-        [pool(workload)[method, replay.chosen[trial], seed].accuracies[plan.rounds] for seed in SEEDS]
-        for trial in (PINNED_TRIAL, best)
-    )
-    return replay.chosen[best if selected(best, pins, values).trial == best else PINNED_TRIAL]
+        proposals.study.algorithm = Algorithm({}, sampler)  # leaves all trials to the sampler
+    plan = plan_of(pool.pinned, SEARCH.model_copy(update={"trials": None, "budget": budget}), SEEDS)
+    best = ranking(complete(replay, proposals, plan))[0]
+    pins, values = (pool.accuracy[replay.tried[trial], :, -1].tolist() for trial in (PINNED_TRIAL, best))
+    return replay.tried[selected(best, pins, values).trial]
 
 
-def gains(workload: str, method: str, budget: float, poor: bool, near: bool) -> list[float]:
+def gains(pool: CurvePool, budget: float, near: bool) -> list[float]:
     """What each replay gains over the pinned configuration in points, on the mean of the pool's seeds."""
-    ends = [replayed(workload, method, sampler, budget, poor, near) for sampler in range(REPLAYS)]
-    return [final(workload, method, end) - final(workload, method, POOR if poor else 0) for end in ends]
+    ends = [replayed(pool, sampler, budget, near) for sampler in range(REPLAYS)]
+    return [float(pool.final[end] - pool.final[PINNED_TRIAL]) for end in ends]
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], text: int) -> str:
@@ -142,9 +174,10 @@ def null_section() -> str:
     ] + [
         [method, str(seeds), str(trials), f"{today:.1%}", f"{before:.1%}"]
         for method in METHODS
+        for runs in [repeated(method)]
         for seeds in COMPARED_SEEDS
         for trials in TRIALS
-        for today, before in [of_copies(method, trials, seeds)]
+        for today, before in [of_copies(runs, trials, seeds)]
     ]
     return table(("Accuracies", "Seeds", "Trials", "Selected", "Earlier rule"), rows, 1)
 
@@ -166,26 +199,24 @@ def power_section() -> str:
 def start_section() -> str:
     """What searches find from a good and from a poor pinned configuration."""
     rows = []
-    for workload in ("digits-20", "digits-54"):
-        for method in METHODS:
-            loss = final(workload, method, 0) - final(workload, method, POOR)
-            for budget in BUDGETS:
-                good, poor = (
-                    [gains(workload, method, budget, bad, near) for near in STARTS] for bad in (False, True)
-                )
-                rows.append(
-                    [workload, method, str(budget)]
-                    + [f"{fmean(one):+.2f}" for one in good]
-                    + [f"{loss:.1f}"]
-                    + [f"{fmean(one) / loss:.1%}" for one in poor]
-                )
-    columns = ("Workload", "Method", "Budget", "Near", "Random", "Loss", "Near", "Random")
-    return table(columns, rows, 2)
+    for good in (pool for pool in read(CURVES / f"{WORKLOAD}.npz") if pool.method in METHODS):
+        bad = poor(good)
+        loss = float(good.final[PINNED_TRIAL] - bad.final[PINNED_TRIAL])
+        for budget in BUDGETS:
+            from_good, from_bad = ([gains(pool, budget, near) for near in STARTS] for pool in (good, bad))
+            rows.append(
+                [good.method, str(budget)]
+                + [f"{fmean(gained):+.2f}" for gained in from_good]
+                + [f"{loss:.1f}"]
+                + [f"{fmean(gained) / loss:.1%}" for gained in from_bad]
+            )
+    return table(("Method", "Budget", "Near", "Random", "Loss", "Near", "Random"), rows, 1)
 
 
 def main() -> None:
     """Simulate, draw and replay, and write the page."""
-    runs = len(SEEDS) + len(NOISE_SEEDS["digits-20"])
+    noises = list(map(noise, pools()))
+    low, high = np.quantile(noises, (0.05, 0.95))
     page = f"""# What the search selects
 
 The search chooses its best trial by one seed, and compares it with the pinned configuration on other seeds,
@@ -197,8 +228,8 @@ one standard error. `python -m benchmarks.search.selection` writes this page fro
 
 All configurations are equal, so that any other than the pinned one is selected without a reason. "Trials"
 reach the last round besides the pinned one; "seeds" are those of the comparison. Simulated: {SIMULATED}
-searches with normal noise. By method: {DRAWS} draws from {runs} runs of the pinned configuration on
-`digits-20`, each with a seed of its own, so that pairing removes nothing; a share of so many draws has a
+searches with normal noise. By method: {DRAWS} draws from {len(RUNS)} runs of the pinned configuration on
+`{WORKLOAD}`, each with a seed of its own, so that pairing removes nothing; a share of so many draws has a
 standard error of 1 point.
 
 {null_section()}
@@ -211,19 +242,17 @@ in one configuration and not in all alike. A comparison costs two runs per seed.
 
 {power_section()}
 
-Over the ten best configurations of a method in the pools, this noise is 0.3 to 1 points in nine of twelve
-cases, and 2.2 to 2.8 in the others (FedAvg on `digits-20` and `mnist-27`, pFedSim on `digits-20`). Pairing
-matters where a seed is good or bad for all configurations: FedAvg's accuracies on `digits-54` have a standard
-deviation of 2.3 points over the seeds, of which pairing leaves 0.7.
+On the {len(noises)} pools that are not kept apart, this noise is {np.median(noises):.1f} points in the
+median, and {low:.1f} to {high:.1f} in nine of ten.
 
 ## Starting from what is known
 
-Mean over {REPLAYS} replays of whole searches on the pools, with three seeds. "Near": five of the first nine
-trials lie anywhere in the space, and four near the best so far, which at first is the pinned configuration.
-"Random": the first eight are random. The first two columns are the gain in points over a good pinned
-configuration. Then the pinned learning rate is a hundred times too low: the loss in points, and the share of
-it that the search recovers. More than 100 % is better than the good pinned configuration. The pools have
-three seeds, so that the comparison here uses that of the trials, too.
+Mean over {REPLAYS} replays of whole searches on the pools of `{WORKLOAD}`, with three seeds. "Near": five of
+the first nine trials lie anywhere in the space, and four near the best so far, which at first is the pinned
+configuration. "Random": the first eight are random. The first two columns are the gain in points over a good
+pinned configuration. Then the pinned learning rate is a hundred times too low: the loss in points, and the
+share of it that the search recovers. More than 100 % is better than the good pinned configuration. The pools
+have three seeds, so that the comparison here uses that of the trials, too.
 
 {start_section()}
 """

@@ -1,6 +1,8 @@
 """SMAC3's hyperparameter optimisation, replayed on a pool. It needs the package `smac` (tested: 2.4.1).
 
-`.venv/bin/uv run --with smac python -m benchmarks.search.regret --smac` runs it in an environment of its own.
+This command runs it in an environment of its own, on top of the project's:
+`UV_CONSTRAINT=requirements.lock .venv/bin/uv run --no-sync --with smac \
+python -m benchmarks.search.regret --smac`.
 """
 
 from __future__ import annotations

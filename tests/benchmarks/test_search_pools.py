@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import time
 
@@ -10,12 +11,14 @@ import pytest
 
 from benchmarks.search import pools, regret
 from benchmarks.search.pools import CurvePool, held_out
+from benchmarks.search.selection import data
 from pfl.methods import METHODS
+from pfl.run.validation import validated
 
 
-def made_up(method: str = "fedprox", size: int = 24) -> CurvePool:
+def full(method: str = "fedprox", size: int = 24) -> CurvePool:
     """A pool whose accuracy rises with the rounds, and is highest at a learning rate of 0.02."""
-    pool = CurvePool.new("digits-pool", method, size)
+    pool = CurvePool.new("digits", method, size)
     for configuration, params in enumerate(pool.configurations):
         away = abs(math.log10(params["lr"] / 0.02))
         for seed in range(3):
@@ -26,54 +29,85 @@ def made_up(method: str = "fedprox", size: int = 24) -> CurvePool:
 
 
 def test_a_pool_begins_with_the_pinned_configuration_and_covers_the_space():
-    pool = CurvePool.new("digits-pool", "fedprox", 32)
+    pool = CurvePool.new("digits", "fedprox", 32)
     assert pool.configurations[0] == {"lr": 0.2, "mu": 1.0}
-    places = np.array([regret.Replay(made_up(size=32), 0)._position(p) for p in pool.configurations[1:]])
+    places = np.array([regret.Replay(full(size=32), 0)._position(p) for p in pool.configurations[1:]])
     assert places.min() < 0.1
     assert places.max() > 0.9
-    assert CurvePool.new("digits-pool", "fedprox", 8).configurations == pool.configurations[:8]
+    assert CurvePool.new("digits", "fedprox", 8).configurations == pool.configurations[:8]
+
+
+def test_the_runs_of_every_method_are_valid_configurations():
+    for method in METHODS:
+        pool = CurvePool.new("digits", method, 8)
+        assert [validated(pool.config(number)).method for number in range(8)] == [method] * 8
 
 
 def test_parameters_without_effect_are_left_out():
-    pool = CurvePool.new("digits-pool", "fedasync", 32)
+    pool = CurvePool.new("digits", "fedasync", 32)
     needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
     assert all(p.keys() & {"a", "b"} == needed[p["staleness"]] for p in pool.configurations)
+
+
+def test_configurations_that_differ_in_real_numbers_alone_are_simulated_together():
+    groups = CurvePool.new("digits", "fedasync", 32).groups()
+    assert sorted(number for group in groups for number in group) == [*range(32)]
+    assert max(map(len, groups)) <= pools.TOGETHER
+    pool = CurvePool.new("digits", "fedasync", 32)
+    for group in groups:
+        assert len({pool.configurations[number]["staleness"] for number in group}) == 1
 
 
 def test_a_pool_that_was_stopped_is_continued(tmp_path, monkeypatch):
     measured = []
 
-    def measure(pool: CurvePool, configuration: int, *_: object) -> None:
-        measured.append(configuration)
+    def measure(pool: CurvePool, configurations: list[int], *_: object) -> CurvePool:
+        measured.extend(configurations)
         if len(measured) == 3:
             raise KeyboardInterrupt
-        pool.accuracy[configuration], pool.samples[configuration] = 50.0, 10
+        pool.accuracy[configurations], pool.samples[configurations] = 50.0, 10
+        return pool
+
+    def lines(end: float = math.inf) -> list[str]:
+        return [*pools.make("digits", ["fedprox"], 4, tmp_path / "digits.npz", end)]
 
     monkeypatch.setattr(CurvePool, "measure", measure)
+    monkeypatch.setattr(pools, "TOGETHER", 1)
     with pytest.raises(KeyboardInterrupt):
-        pools.make("digits-pool", "fedprox", 4, None, None, tmp_path, math.inf)
+        lines()
     assert pools.pools(tmp_path) == []
-    line = pools.make("digits-pool", "fedprox", 4, None, None, tmp_path, math.inf)
-    assert line == "digits-pool/fedprox: 4 of 4 configurations, 0 s"
+    assert lines(time.monotonic()) == ["digits/fedprox: 2 of 4 configurations, 0 s"]
+    assert lines() == ["digits/fedprox: 4 of 4 configurations, 0 s"]
     assert measured == [0, 1, 2, 2, 3]
-    pools.make("digits-pool", "fedper", 4, None, None, tmp_path, time.monotonic())
-    assert len(measured) == 5
 
 
-def test_a_file_gives_back_the_pool(tmp_path):
-    pool = made_up()
-    pool.save(tmp_path)
-    again = CurvePool.load(tmp_path / "digits-pool/fedprox.npz")
-    assert again.configurations == pool.configurations
-    assert (again.accuracy == pool.accuracy).all()
-    assert again.name == "digits-pool/fedprox"
+@pytest.mark.slow
+def test_curves_are_those_of_single_runs(tmp_path):
+    pool = CurvePool.new("digits", "local", 3)
+    for line in pools.make("digits", ["local"], 3, tmp_path / "digits.npz", math.inf):
+        assert "3 of 3" in line
+    (measured,) = pools.read(tmp_path / "digits.npz")
+    single = pool.measure([1], *data())
+    assert measured.accuracy[1] == pytest.approx(single.accuracy[1], abs=1)
+    assert (measured.samples[1] == single.samples[1]).all()
+
+
+def test_a_file_gives_back_the_pools(tmp_path):
+    written = [full("fedprox"), full("fedasync"), full("fedavg")]
+    file = tmp_path / "digits.npz"
+    pools.save(file, written, evaluated=1000)
+    for pool, again in zip(written, pools.read(file), strict=True):
+        assert again.configurations == pool.configurations
+        assert again.space == pool.space
+        assert again.accuracy == pytest.approx(pool.accuracy, abs=0.05)
+        assert again.name == pool.name
 
 
 def test_a_fifth_of_the_pools_is_kept_apart(tmp_path):
-    reserved = held_out("digits-pool")
+    reserved = held_out("digits")
     assert len(reserved) == len(METHODS) // 5
-    for method in (min(reserved), min(set(METHODS) - reserved)):
-        made_up(method, 4).save(tmp_path)
+    both = [full(method, 4) for method in (min(reserved), min(set(METHODS) - reserved))]
+    pools.save(tmp_path / "digits.npz", both, evaluated=1000)
     (known,), (hidden,) = pools.pools(tmp_path), pools.pools(tmp_path, kept_apart=True)
     assert known.method not in reserved
     assert hidden.method in reserved
@@ -81,7 +115,7 @@ def test_a_fifth_of_the_pools_is_kept_apart(tmp_path):
 
 @pytest.mark.parametrize("name", ["ours", "TPE", "Hyperband", "random"])
 def test_a_replayed_search_is_the_same_again_and_its_regret_never_rises(name):
-    pool = made_up()
+    pool = full()
     first, again = (regret.SEARCHES[name](pool, 1) for _ in range(2))
     assert (first == again).all()
     assert (np.diff(first) <= 0).all()
@@ -90,12 +124,12 @@ def test_a_replayed_search_is_the_same_again_and_its_regret_never_rises(name):
 
 
 def test_a_trial_that_costs_twice_as_much_is_counted_twice():
-    pool = made_up()
+    pool = full()
     replay = regret.Replay(pool, 0)
     pinned, other = replay.choose(pool.configurations[0]), replay.choose(pool.configurations[7])
     pool.samples[7] = 2000
-    replay.train(pinned, 0, 27)
-    replay.train(other, 0, 9)
+    replay.train(pinned, 0, 18)
+    replay.train(other, 0, 6)
     assert replay.tried == [0, 7]
     assert replay._spent == pytest.approx(1 + 2 / 3)
 
@@ -103,13 +137,20 @@ def test_a_trial_that_costs_twice_as_much_is_counted_twice():
 def test_the_page_shows_every_search_with_intervals_over_the_pools(tmp_path, monkeypatch):
     monkeypatch.setattr(regret, "REPLAYS", 2)
     monkeypatch.setattr(regret, "SEARCHES", {name: regret.SEARCHES[name] for name in ("ours", "random")})
-    reserved = held_out("digits-pool")
-    for method in ("fedprox", "fedper", "fedrep"):
-        if method not in reserved:
-            made_up(method).save(tmp_path)
+    pools.save(tmp_path / "digits.npz", [full("fedprox"), full("fedper")], evaluated=1000)
     regret.main(tmp_path, tmp_path, held_out=False)
     text = (tmp_path / "regret.md").read_text()
     assert "| ours | " in text
     assert "±" in text
     assert (tmp_path / "regret.svg").exists()
-    assert len((tmp_path / "regret.csv").read_text().splitlines()) > 2 * len(regret.COSTS)
+    rows = list(csv.DictReader((tmp_path / "regret.csv").open()))
+    assert len(rows) == 2 * 2 * len(regret.SHOWN)
+
+
+def test_a_search_is_tied_if_its_regret_is_not_significantly_higher_than_the_lowest(monkeypatch):
+    monkeypatch.setattr(regret, "SEARCHES", dict.fromkeys(("lowest", "noisy", "worse")))
+    lowest = np.ones((20, len(regret.COSTS)))
+    noisy = lowest + np.where(np.arange(20) % 2, 3.0, -2.9)[:, None]
+    rows = regret.rows_of(full(), np.stack([lowest, noisy, lowest + 1]))
+    assert [row.best_or_tied for row in rows[:3]] == [True, True, False]
+    assert rows[0].rank < rows[2].rank
