@@ -25,7 +25,7 @@ from pipeline.spec.prior import (
     without_pinned,
 )
 from pipeline.spec.table import load_table
-from pipeline.store.results import SEARCH_COLUMNS, SearchStep
+from pipeline.store.results import SEARCH_COLUMNS, SearchRun
 from pipeline.sweep.collection import results_of
 
 
@@ -38,7 +38,7 @@ class OtherSearch:
     """
 
     method: str | None
-    steps: Sequence[SearchStep]
+    steps: Sequence[SearchRun]
 
 
 def import_trials(table: str, sources: Sequence[str]) -> list[str]:
@@ -127,11 +127,11 @@ def _searches(source: str) -> dict[str, OtherSearch]:
     return searches
 
 
-def _by_cell(file: Path) -> dict[str, list[SearchStep]]:
+def _by_cell(file: Path) -> dict[str, list[SearchRun]]:
     """The steps in a file that `pipeline.report.search_tables.rows` has written."""
     if not file.is_file():
         raise InvalidInput("--from", str(file), "a table with results, or a file search.csv of a report")
-    cells: dict[str, list[SearchStep]] = {}
+    cells: dict[str, list[SearchRun]] = {}
     for cell, step in read_csv(file, _step, SEARCH_COLUMNS):
         cells.setdefault(cell, []).append(step)
     if not cells:
@@ -139,9 +139,9 @@ def _by_cell(file: Path) -> dict[str, list[SearchStep]]:
     return cells
 
 
-def _step(row: Mapping[str, str]) -> tuple[str, SearchStep]:
+def _step(row: Mapping[str, str]) -> tuple[str, SearchRun]:
     """The cell and the step of a line."""
-    return row["cell"], SearchStep(
+    return row["cell"], SearchRun(
         trial=int(row["trial"]),
         seed=int(row["seed"]),
         until=int(row["round"]),
