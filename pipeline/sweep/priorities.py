@@ -138,7 +138,8 @@ def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expecte
 
 def _share_left(trial: Trial) -> float:
     """The share of a trial's rounds that an earlier call has not computed."""
-    return 1 - (reached([trial]) or 0) / trial.config["rounds"]
+    rounds: int = trial.config["rounds"]
+    return 1 - (reached([trial]) or 0) / rounds
 
 
 def _leading(table: Table) -> dict[Place, int]:
