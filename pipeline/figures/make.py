@@ -76,9 +76,15 @@ def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
 
     Args:
         content: of the figure's JSON file.
+
+    Raises:
+        InvalidInput: the CSV is missing, or a line of it is not accepted.
     """
     figure = load_figure(content["name"])
-    series = read_numbers(out / f"{content['name']}.csv").values
+    numbers = out / f"{content['name']}.csv"
+    if not numbers.exists():
+        raise Missing(str(numbers), "not there", f"what `pfl figure {content['name']}` writes")
+    series = read_numbers(numbers).values
     seeds = ", ".join(content["provenance"].get("Seeds", [])).split(", ")
     reserve = "in these reduced runs" if content["changes"] else ""
     if not reserve and seeds != [""] and len(seeds) == 1:

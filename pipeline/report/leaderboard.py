@@ -273,11 +273,14 @@ def _csv_row(board: Board, standing: Standing) -> dict[str, object]:
         **_interval("difference", "", standing.difference),
         **_interval("gain", "gain_", standing.gain),
         "tuned_settings": standing.tuned,
-        **{name: decimals(standing.scores[name].mean) for name in board.settings},
         **{moment: decimals(value) for moment, value in standing.moments.items()},
     }
+    scores = {
+        f"setting_{name}" if name in own else name: decimals(standing.scores[name].mean)
+        for name in board.settings
+    }
     quantities = {name: decimals(standing.quantities[name]) for name in board.columns if name not in own}
-    return {**own, **quantities, "keys": " ".join(standing.keys)}
+    return {**own, **scores, **quantities, "keys": " ".join(standing.keys)}
 
 
 def _interval(name: str, prefix: str, gap: PairedDifference | None) -> dict[str, str]:

@@ -218,7 +218,7 @@ def overview(root: Path) -> list[Group]:
                 facts.heading(file),
                 facts.citation if file == NUMBERS else "",
                 paper,
-                *_standings(by_file[paper, file], root),
+                *_progresses(by_file[paper, file], root),
                 printed=len(printed),
                 data_cells=sum(cell.table in of_data for cell in printed),
                 others=of_data,
@@ -258,23 +258,23 @@ def _sign(row: Mapping[str, str]) -> int | None:
     return 1 if float(row["low"]) > 0 else -1 if float(row["high"]) < 0 else 0
 
 
-def _standings(
+def _progresses(
     summaries: Sequence[Summary], root: Path
 ) -> tuple[list[TableProgress], list[TableProgress], list[TableProgress]]:
     """A paper's tables in three groups: those that count, studies, and superseded ones."""
     tables, studies, superseded = [], [], []
     pinned: set[Published] = set()
     for summary in summaries:
-        standing = _progress(summary, root / REPORTS / summary.id)
-        if standing.data:
-            superseded.append(standing)
-            standing = _progress(summary, None)
-        new = tuple(cell for cell in standing.cells if cell.published not in pinned)
+        table = _progress(summary, root / REPORTS / summary.id)
+        if table.data:
+            superseded.append(table)
+            table = _progress(summary, None)
+        new = tuple(cell for cell in table.cells if cell.published not in pinned)
         pinned |= {cell.published for cell in new}
         if new:
-            tables.append(dataclasses.replace(standing, cells=new))
+            tables.append(dataclasses.replace(table, cells=new))
         else:
-            studies.append(standing)
+            studies.append(table)
     return tables, studies, superseded
 
 

@@ -13,7 +13,7 @@ from pipeline.report.search_tables import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
 from pipeline.spec.search_space import searched
-from pipeline.store.results import SearchRun
+from pipeline.store.results import RecordedStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def draw(summary: Summary) -> dict[str, str]:
     return {name: svg_of(plot, summary) for name, plot in plots.items()}
 
 
-def progress(steps: Sequence[SearchRun]) -> list[tuple[int, float]]:
+def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
     """After every step from the first accuracy in the last round on, the samples that the search has trained
     on, those of diverged trials included, and its best such accuracy so far.
 
@@ -141,7 +141,7 @@ def _coordinates(summary: Summary) -> Figure:
     return figure
 
 
-def _trials(summary: Summary, line: Line) -> list[list[SearchRun]]:
+def _trials(summary: Summary, line: Line) -> list[list[RecordedStep]]:
     """The trials of a method, a setting after another."""
     return [last_steps(cell.search) for cell in summary.results.cells if cell.row == line.row]
 

@@ -18,7 +18,7 @@ from pipeline.columns import COLUMNS
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
-from pipeline.store.results import SEARCH_COLUMNS, CellResult, SearchRun
+from pipeline.store.results import SEARCH_COLUMNS, CellResult, RecordedStep
 
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
@@ -121,13 +121,13 @@ def rows(summary: Summary) -> str:
     return csv_text((*SEARCH_COLUMNS, *others), rows)
 
 
-def last_steps(steps: Sequence[SearchRun]) -> list[SearchRun]:
+def last_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
     """The last step of every trial with the first seed that has a value."""
     own = {step.trial: step for step in steps if step.seed == steps[0].seed and step.value is not None}
     return list(own.values())
 
 
-def _validation(steps: Sequence[SearchRun], trial: int) -> float | None:
+def _validation(steps: Sequence[RecordedStep], trial: int) -> float | None:
     last = max(step.until for step in steps)
     values = {
         step.seed: step.value
@@ -146,7 +146,7 @@ def _gain(result: CellResult) -> str:
     return gain(shown.gain, shown.error)
 
 
-def _notes(steps: Sequence[SearchRun], cell: Cell, imported: int) -> list[str]:
+def _notes(steps: Sequence[RecordedStep], cell: Cell, imported: int) -> list[str]:
     assert cell.search
     space = searched(cell.config, cell.search)
     notes = [f"began from {amount(imported, 'imported trial')}"] if imported else []
@@ -187,7 +187,7 @@ def edge(declared: Hyperparameter, value: Any) -> str:
 
 
 def importance(
-    steps: Sequence[SearchRun], space: Mapping[str, Hyperparameter], method: str
+    steps: Sequence[RecordedStep], space: Mapping[str, Hyperparameter], method: str
 ) -> dict[str, float]:
     """The share of each parameter in the variation of the accuracy at the first rung, by Optuna's PED-ANOVA;
     empty for too few trials."""

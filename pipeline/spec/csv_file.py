@@ -1,4 +1,4 @@
-"""CSV files, line by line; a bad line is a single line of error."""
+"""CSV files, read line by line; a mistake in a file costs one line of error."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ def read_csv(path: Path, parse: Callable[[dict[str, str]], T], columns: Sequence
     values: list[T] = []
     number, wanted = 1, columns
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets mark the encoding
             reader = csv.DictReader(lines)
             header = reader.fieldnames or ()
             wanted = columns or header
             if missing := [name for name in wanted if name not in header]:
                 raise ValueError(f"no column {missing[0]}")
+            if len({*header}) < len(header):
+                raise ValueError("a column twice")
             for row in reader:
                 number = reader.line_num
                 if None in row or None in row.values():
                     raise ValueError("another number of fields than in the first line")
                 values.append(parse(row))
+                number += 1  # if the next line cannot be read
     except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
-        accepted = f"the columns {', '.join(wanted)} ({error})"
+        accepted = f"values of the columns {', '.join(wanted)} ({error})"
         raise InvalidInput(f"{path}:{number}", "the line", accepted) from None
     return values

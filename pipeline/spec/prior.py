@@ -69,12 +69,12 @@ def imported_trials(whole: Sequence[Cell]) -> dict[str, list[PriorTrial]]:
     gains are based, as far as they are configurations of the search here.
 
     Args:
-        whole: cells of one table, at least one.
+        whole: cells of one table.
 
     Raises:
         InvalidInput: a line of the file is not one that `prior_text` gives.
     """
-    if not (files := prior_files(whole[0].table)):
+    if not whole or not (files := prior_files(whole[0].table)):
         return {}
     trials: dict[str, list[PriorTrial]] = {}
     for trial in read_csv(files[-1], _trial, COLUMNS):

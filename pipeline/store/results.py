@@ -84,11 +84,11 @@ class TrialResult:
 
 
 SEARCH_COLUMNS = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
-"""Of a report's search.csv, which has a line for each `SearchRun`."""
+"""Of a report's search.csv, which has a line for each `RecordedStep`."""
 
 
 @dataclass(frozen=True)
-class SearchRun:
+class RecordedStep:
     """One simulation of a search: a trial with a seed up to a round.
 
     Attributes:
@@ -179,10 +179,10 @@ class CellResult:
         return tuple(error for trial in self.trials for error in trial.errors)
 
     @property
-    def search(self) -> tuple[SearchRun, ...]:
+    def search(self) -> tuple[RecordedStep, ...]:
         """The steps of the search."""
         return tuple(
-            SearchRun(
+            RecordedStep(
                 trial=trial.number or 0,
                 seed=record.seed,
                 until=record.until or record.config["rounds"],

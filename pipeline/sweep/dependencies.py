@@ -8,12 +8,11 @@ from typing import Any
 
 from pfl.core.digests import Code
 from pfl.methods import METHODS
-from pfl.run.sources import digest_of
 from pipeline.algorithms import ALGORITHMS
 from pipeline.columns import COLUMNS
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.fingerprints import named_behaviours
-from pipeline.spec.prior import prior_files
+from pipeline.spec.prior import imported_trials, prior_text
 from pipeline.spec.search_space import searched
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
@@ -40,7 +39,7 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
         "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in modules)]), modules),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,
-        "imported": digest_of(files[-1:]) if (files := prior_files(name)) else None,
+        "imported": {cell: prior_text(trials) for cell, trials in imported_trials(wanted).items()} or None,
         "damaged": sorted(map(str, ledger.damaged)),
         "refused": sorted(ledger.refused),
     }

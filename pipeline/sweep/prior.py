@@ -25,7 +25,7 @@ from pipeline.spec.prior import (
     without_pinned,
 )
 from pipeline.spec.table import load_table
-from pipeline.store.results import SEARCH_COLUMNS, SearchRun
+from pipeline.store.results import SEARCH_COLUMNS, RecordedStep
 from pipeline.sweep.collection import results_of
 
 
@@ -38,7 +38,7 @@ class OtherSearch:
     """
 
     method: str | None
-    steps: Sequence[SearchRun]
+    steps: Sequence[RecordedStep]
 
 
 def import_trials(table: str, sources: Sequence[str]) -> list[str]:
@@ -127,11 +127,11 @@ def _searches(source: str) -> dict[str, OtherSearch]:
     return searches
 
 
-def _by_cell(file: Path) -> dict[str, list[SearchRun]]:
+def _by_cell(file: Path) -> dict[str, list[RecordedStep]]:
     """The steps in a file that `pipeline.report.search_tables.rows` has written."""
     if not file.is_file():
         raise InvalidInput("--from", str(file), "a table with results, or a file search.csv of a report")
-    cells: dict[str, list[SearchRun]] = {}
+    cells: dict[str, list[RecordedStep]] = {}
     for cell, step in read_csv(file, _step, SEARCH_COLUMNS):
         cells.setdefault(cell, []).append(step)
     if not cells:
@@ -139,9 +139,9 @@ def _by_cell(file: Path) -> dict[str, list[SearchRun]]:
     return cells
 
 
-def _step(row: Mapping[str, str]) -> tuple[str, SearchRun]:
+def _step(row: Mapping[str, str]) -> tuple[str, RecordedStep]:
     """The cell and the step of a line."""
-    return row["cell"], SearchRun(
+    return row["cell"], RecordedStep(
         trial=int(row["trial"]),
         seed=int(row["seed"]),
         until=int(row["round"]),

@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.run.trials import Trial
 from pipeline.spec.axes import target
 from pipeline.spec.published import Published, find, published_cells
 from pipeline.spec.table import Table
 from pipeline.store.heartbeat import reached
+from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep.estimate import OVERHEAD, STARTUP, Expected, Work
 from pipeline.sweep.scheduler import Scheduler
 
@@ -131,15 +133,16 @@ def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expecte
                 rank = table.seeds.index(seed), 0, columns[setting], setting, position
             ranks[key] = min(rank, ranks.get(key, rank))
             cells = runs[key].cells if key in runs else ()
-            left = _share_left(dataclasses.replace(cell.pinned.trial, seeds=(seed,)))
+            left = share_left(dataclasses.replace(cell.pinned.trial, seeds=(seed,)))
             runs[key] = PendingRun(key, (*cells, name), seed, seconds[name] * left)
     return sorted(runs.values(), key=lambda run: ranks[run.key])
 
 
-def _share_left(trial: Trial) -> float:
-    """The share of a trial's rounds that an earlier call has not computed."""
+def share_left(trial: Trial) -> float:
+    """The share of a trial's rounds that its checkpoint does not have, if an earlier call began it."""
     rounds: int = trial.config["rounds"]
-    return 1 - (reached([trial]) or 0) / rounds
+    begun = (checkpoint_folder(trial) / CHECKPOINT).exists()
+    return 1 - (reached([trial]) or 0) // CHECKPOINT_EVERY * CHECKPOINT_EVERY / rounds if begun else 1.0
 
 
 def _leading(table: Table) -> dict[Place, int]:

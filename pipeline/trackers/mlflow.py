@@ -45,6 +45,9 @@ VIEW = "mlflow.sharedViewState."
 SHARED = "viewStateShareKey"
 """The parameter of a page's address that names such a view."""
 
+COLUMN = "column."
+"""Prefix of the name of a view of one setting."""
+
 MOST_RUNS = 50_000  # that MLflow returns, far more than a table has
 METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
@@ -142,12 +145,13 @@ class MLflowTracker(Tracker):
         cells = f"tags.phase = '{mapping.CELL}'"
         settings = sorted({cell.split("/")[0] for cell, phase in self._runs if phase == mapping.CELL})
         for setting in settings:
-            self._share_view(setting, f"{cells} and tags.setting = '{setting}'")
+            self._share_view(f"{COLUMN}{setting}", f"{cells} and tags.setting = '{setting}'")
         self._share_view(mapping.CELL, cells)
         query = {"workflowType": "machine_learning", "compareRunsMode": "CHART", SHARED: mapping.CELL}
         line = f"runs: mlflow ui, then {base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"
         if len(settings) > 1:
-            line += f"\n      for one column, end the URL with {SHARED}= and {' or '.join(settings)}"
+            column = f"{SHARED}={COLUMN}{settings[0]}"
+            line += f"\n      for one column, replace {SHARED}={mapping.CELL} in the URL, as in {column}"
         return line
 
     def _share_view(self, name: str, runs: str) -> None:

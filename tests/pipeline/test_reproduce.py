@@ -10,12 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from pfl.core.config import CHECKPOINT
 from pipeline.spec.table import load_table
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.store.ledger import Ledger
+from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep import train_sweep
 from pipeline.sweep.estimate import Expected
-from pipeline.sweep.priorities import plan
+from pipeline.sweep.priorities import plan, share_left
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 
@@ -104,16 +106,14 @@ def test_the_own_method_and_the_strongest_baseline_come_first_and_cheap_before_e
     assert [run.seed for run in ordered] == sorted(run.seed for run in ordered)
 
 
-def test_a_run_that_continues_costs_what_is_left_of_it(ledger, paper):
-    table = load_table("small").model_copy(update={"search": None})
-    scheduler = scheduler_of(ledger)
-    trial = next(cell.pinned.trial for cell in scheduler.cells if cell.cell.id == "dir/fedper")
-    heartbeat_writer([dataclasses.replace(trial, seeds=(1,))])(1)  # of two rounds
-    expected = {cell.cell.id: Expected("", 1000.0) for cell in scheduler.cells}
-    runs = plan(scheduler, table, expected, slots=1, seconds=0).left_out
-    whole, half = (run.seconds for run in runs if run.cells == ("dir/fedper",))
-    assert half == whole / 2
-    assert paper == Path.cwd()
+@pytest.mark.usefixtures("paper")
+def test_a_run_that_continues_costs_the_rounds_that_its_checkpoint_does_not_have(ledger):
+    pinned = scheduler_of(ledger).cells[0].pinned.trial
+    trial = dataclasses.replace(pinned, seeds=(1,), config=pinned.config | {"rounds": 40})
+    heartbeat_writer([trial])(39)
+    assert share_left(trial) == 1, "no checkpoint"
+    (checkpoint_folder(trial) / CHECKPOINT).touch()
+    assert share_left(trial) == 0.25, "a checkpoint every ten rounds"
 
 
 def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before(ran):

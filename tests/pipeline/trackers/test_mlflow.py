@@ -219,9 +219,9 @@ def test_a_page_shows_one_setting_alone(root):
     line = MLflowTracker(root, "fake").report(root / "report")
     first, second = sorted({run.data.tags["setting"] for run in runs_of(root, "cell")})
     assert line.splitlines()[1].strip() == (
-        f"for one column, end the URL with viewStateShareKey= and {first} or {second}"
+        f"for one column, replace viewStateShareKey=cell in the URL, as in viewStateShareKey=column.{first}"
     )
-    shown = client_of(root).search_runs(["1"], view_of(root, second)["searchFilter"])
+    shown = client_of(root).search_runs(["1"], view_of(root, f"column.{second}")["searchFilter"])
     assert {run.data.tags["setting"] for run in shown} == {second}
     assert len(shown) == 2
 
