@@ -375,7 +375,7 @@ The ranks in the plot are among all {len(SEARCHES)} searches. Where two are the 
 
 
 def measured(known: Sequence[CurvePool], held_out: bool) -> str:
-    """A list in Markdown of what each workload's pools are, and which are missing."""
+    """A list in Markdown of the pools of each workload, and of those that are missing or incomplete."""
     lines = []
     for workload in WORKLOADS:
         methods = sorted(pool.method for pool in known if pool.workload == workload)
@@ -384,7 +384,7 @@ def measured(known: Sequence[CurvePool], held_out: bool) -> str:
         )
         line = f"* `{workload}`, {len(methods)} methods: {', '.join(methods)}."
         if missing:
-            line += f" Not measured: {', '.join(missing)}."
+            line += f" Missing or incomplete: {', '.join(missing)}."
         lines += textwrap.wrap(line if methods else f"* `{workload}`: not measured.", 110)
     return "\n".join(lines)
 
