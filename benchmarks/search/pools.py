@@ -29,7 +29,6 @@ Configuration 0 is the pinned one. Numbers are rounded to five digits, so that f
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import time
@@ -42,6 +41,7 @@ import numpy as np
 import typer
 from optuna.distributions import (
     BaseDistribution,
+    CategoricalDistribution,
     FloatDistribution,
     distribution_to_json,
     json_to_distribution,
@@ -52,7 +52,7 @@ from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import run
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, unknown_name
-from pfl.core.files import replacing
+from pfl.core.files import folder_lock, replacing
 from pfl.core.hyper import Hyperparameter
 from pfl.core.rng import integer_seed
 from pfl.core.text import first_line
@@ -73,6 +73,20 @@ CONFIGURATIONS = 100
 SEEDS = (0, 1, 2)
 TOGETHER = 25
 """Configurations that are simulated at once, which takes a third of the time that they take one by one."""
+HELD_OUT = (
+    "fedadam",
+    "fedala",
+    "fedavg_async",
+    "fedbabu",
+    "feddyn",
+    "pfedme",
+    "plga",
+    "scaffold",
+    "spfl",
+)
+"""Methods on which the search is not developed: a random fifth, drawn once."""
+# The workloads' MLP has no batch normalisation, without which FedBN is FedAvg.
+LEFT_OUT = ("fedbn",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +153,10 @@ class CurvePool:
         """A pool of which nothing is measured.
 
         Raises:
-            InvalidInput: the method does not accept the workload's schedule.
+            InvalidInput: the method does not accept the workload's schedule, or is in `LEFT_OUT`.
         """
+        if method in LEFT_OUT:
+            raise InvalidInput("method", method, "a method that differs from fedavg on the workload's model")
         config = WORKLOADS[workload].pinned(method)
         space = {name: distribution(method, name, one) for name, one in searched(config, SEARCH).items()}
         sobol = qmc.Sobol(len(space), seed=integer_seed(0, f"pool {workload}/{method}") % 2**32)
@@ -210,9 +226,8 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
         for row, params in zip(own, pool.configurations, strict=True):
             for place, (name, one) in enumerate(pool.space.items()):
                 if name in params:
-                    row[place] = one.to_internal_repr(params[name])
+                    row[place] = _number(one, params[name])
     spaces = [{name: distribution_to_json(one) for name, one in pool.space.items()} for pool in known]
-    file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as out:
         np.savez_compressed(
             out,
@@ -228,14 +243,21 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
         )
 
 
+def _number(one: BaseDistribution, value: Any) -> float:
+    """A value as it is stored; a pinned one may be outside its range, where Optuna refuses it."""
+    return float(one.choices.index(value) if isinstance(one, CategoricalDistribution) else value)
+
+
 def read(file: Path) -> list[CurvePool]:
-    """The pools in a file, those that are not complete included; none if there is no file."""
+    """The pools in a file without `LEFT_OUT`, incomplete ones included; none if there is no file."""
     if not file.exists():
         return []
     with np.load(file) as archive:
         arrays = dict(archive)
     known = []
     for place, method in enumerate(arrays["methods"].tolist()):
+        if method in LEFT_OUT:
+            continue
         texts = json.loads(str(arrays["spaces"][place]))
         space = {name: json_to_distribution(text) for name, text in texts.items()}
         known.append(
@@ -260,23 +282,10 @@ def _params(space: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     }
 
 
-def held_out(workload: str) -> set[str]:
-    """The methods whose pools are kept apart from the development of the search: a fifth, by a digest."""
-
-    def digest(method: str) -> str:
-        return hashlib.sha256(f"{workload}/{method}".encode()).hexdigest()
-
-    return set(sorted(METHODS, key=digest)[: len(METHODS) // 5])
-
-
-def pools(folder: Path = CURVES, *, kept_apart: bool = False) -> list[CurvePool]:
-    """The pools of a folder whose every configuration is measured, with or without those kept apart."""
+def pools(folder: Path = CURVES, *, held_out: bool = False) -> list[CurvePool]:
+    """The pools of a folder whose every configuration is measured: those held out, or all others."""
     every = (pool for file in sorted(folder.glob("*.npz")) for pool in read(file))
-    return [
-        pool
-        for pool in every
-        if pool.measured.all() and (pool.method in held_out(pool.workload)) == kept_apart
-    ]
+    return [pool for pool in every if pool.measured.all() and (pool.method in HELD_OUT) == held_out]
 
 
 def main(
@@ -296,25 +305,43 @@ def main(
 
 
 def make(workload: str, methods: Sequence[str], size: int, file: Path, end: float) -> Iterator[str]:
-    """Measure the missing curves of a workload until ``end`` (monotonic clock); a line per pool."""
+    """Measure the missing curves of a workload until ``end`` (monotonic clock); a line per pool.
+
+    Raises:
+        InvalidInput: the file has pools of another size.
+    """
+    stored(file, size)
     one = WORKLOADS[workload]
     dataset = load(one.dataset, progress=False)
     partition = make_partition(one.partition, dataset, one.clients)
     validation = partition.with_validation(SEARCH.validation, dataset.labels).test
-    known = {pool.method: pool for pool in read(file)}
     for method in methods:
         try:
-            known[method] = known.get(method) or CurvePool.new(workload, method, size)
-            for group in known[method].groups():
+            pool = stored(file, size).get(method) or CurvePool.new(workload, method, size)
+            for group in pool.groups():
                 if time.monotonic() < end:
-                    known[method] = known[method].measure(group, dataset, partition)
-                    save(file, [*known.values()], sum(map(len, validation)))
+                    pool = pool.measure(group, dataset, partition)  # some methods refuse the model only here
+                    with folder_lock(file.parent):  # other processes may have saved their methods since
+                        known = stored(file, size) | {method: pool}
+                        save(file, [*known.values()], sum(map(len, validation)))
         except InvalidInput as error:
-            known.pop(method, None)
             yield f"{workload}/{method}: left out: {first_line(error)}"
         else:
-            measured, seconds = known[method].measured, known[method].seconds
+            measured, seconds = pool.measured, pool.seconds
             yield f"{workload}/{method}: {measured.sum()} of {len(measured)} configurations, {seconds:.0f} s"
+
+
+def stored(file: Path, size: int) -> dict[str, CurvePool]:
+    """The pools in a file by method.
+
+    Raises:
+        InvalidInput: they have another size.
+    """
+    known = {pool.method: pool for pool in read(file)}
+    for pool in known.values():
+        if len(pool.configurations) != size:
+            raise InvalidInput("--size", str(size), f"{len(pool.configurations)}, as in {file}")
+    return known
 
 
 if __name__ == "__main__":

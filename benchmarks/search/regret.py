@@ -1,14 +1,14 @@
 """Searches at equal training samples: ours, and Optuna's TPE, GP, Hyperband and random search.
 
 `python -m benchmarks.search.regret` replays them on the pools of `benchmarks.search.pools`: a proposal gets
-the curve of the nearest configuration that its search has not tried yet. A fifth of the pools is left out
-while the search is developed; ``--held-out`` replays on these alone.
+the curve of the nearest configuration that its search has not tried yet. A fifth of the pools is held out
+from the development of the search; ``--held-out`` replays on these alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -20,8 +20,8 @@ import typer
 from scipy.stats import rankdata, t
 from tqdm import tqdm
 
-from benchmarks.search.pools import CURVES, SEARCH, SEEDS, CurvePool, pools
-from benchmarks.search.workload import FOLDER
+from benchmarks.search.pools import CURVES, HELD_OUT, LEFT_OUT, SEARCH, SEEDS, CurvePool, pools
+from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import run
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
@@ -190,7 +190,9 @@ def optuna_search(
 
 def holds(one: Any, value: Any) -> bool:
     """Whether a distribution has a value, which a pinned one may be outside."""
-    return bool(one._contains(one.to_internal_repr(value)))
+    if isinstance(one, optuna.distributions.CategoricalDistribution):
+        return value in one.choices
+    return bool(one.low <= value <= one.high)
 
 
 SEARCHES: dict[str, Callable[[CurvePool, int], np.ndarray]] = {
@@ -206,12 +208,13 @@ class RegretRow(NamedTuple):
     """The outcome of a search on a pool at some costs: means over the replays.
 
     Attributes:
+        search: its name, or the names of all that have the same regrets on every pool.
         runs: the costs, one of `SHOWN`.
         regret: in points.
         interval: half of a 95 % interval of ``regret`` over the replays.
-        rank: from 1 for the lowest regret.
+        rank: from 1 for the lowest regret; searches in one row count once.
         best_or_tied: the regret is the lowest, or the mean difference from the lowest over the replays is not
-            significant (two-sided paired t-test at 5 %).
+            significant (two-sided paired t-test at 5 %, given the training seeds of the pools).
     """
 
     workload: str
@@ -229,20 +232,38 @@ def replayed(pool: CurvePool) -> np.ndarray:
     return np.array([[search(pool, number) for number in range(REPLAYS)] for search in SEARCHES.values()])
 
 
-def rows_of(pool: CurvePool, regrets: np.ndarray) -> list[RegretRow]:
-    """A row per search and entry of `SHOWN`."""
+def rows_of(known: Sequence[CurvePool], regrets: np.ndarray) -> list[RegretRow]:
+    """A row per entry of `SHOWN`, pool and search, of which those with the same regrets are one.
+
+    Args:
+        regrets: (pools, searches, replays, costs).
+    """
     rows = []
     for runs, costs in SHOWN.items():
-        values = regrets[:, :, np.isin(COSTS, costs)].mean(axis=2)
-        means, ranks = values.mean(axis=1), ranked(values).mean(axis=1)
-        behind = values - values[means.argmin()]
-        tied = behind.mean(axis=1) <= half_width(behind, axis=1) + 1e-9
-        columns = (column.tolist() for column in (means, half_width(values, axis=1), ranks, tied))
-        rows += [
-            RegretRow(pool.workload, pool.method, name, runs, *numbers)
-            for name, *numbers in zip(SEARCHES, *columns, strict=True)
-        ]
+        shown = regrets[..., np.isin(COSTS, costs)]
+        searches = distinct(shown)
+        for pool, values in zip(known, shown[:, [*searches]].mean(axis=3), strict=True):
+            means, ranks = values.mean(axis=1), ranked(values).mean(axis=1)
+            behind = values - values[means.argmin()]
+            tied = behind.mean(axis=1) <= half_width(behind, axis=1) + 1e-9
+            columns = (column.tolist() for column in (means, half_width(values, axis=1), ranks, tied))
+            rows += [
+                RegretRow(pool.workload, pool.method, name, runs, *numbers)
+                for name, *numbers in zip(searches.values(), *columns, strict=True)
+            ]
     return rows
+
+
+def distinct(regrets: np.ndarray) -> dict[int, str]:
+    """The place and name of each search; those with the same regrets on every pool have one name."""
+    equal: dict[int, list[str]] = {}
+    for place, name in enumerate(SEARCHES):
+        same = (first for first in equal if (regrets[:, first] == regrets[:, place]).all())
+        equal.setdefault(next(same, place), []).append(name)
+    return {
+        place: f"random start ({', '.join(names)})" if len(names) > 1 else names[0]
+        for place, names in equal.items()
+    }
 
 
 def ranked(regrets: np.ndarray) -> np.ndarray:
@@ -263,7 +284,7 @@ def half_width(values: np.ndarray, axis: int) -> np.ndarray:
 def main(
     folder: Annotated[Path, typer.Option("--pools", help="Folder of the pools.")] = CURVES,
     out: Annotated[Path, typer.Option(help="Folder of the page.")] = FOLDER,
-    held_out: Annotated[bool, typer.Option("--held-out", help="Use the pools that are kept apart.")] = False,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Use the pools that are held out.")] = False,
     smac: Annotated[bool, typer.Option("--smac", help="Also SMAC3; see benchmarks/search/smac3.py.")] = False,
 ) -> None:
     """Replay on all complete pools, and write the page with its rows and plot."""
@@ -271,13 +292,13 @@ def main(
         from benchmarks.search.smac3 import smac3
 
         SEARCHES["SMAC3"] = smac3
-    if not (known := pools(folder, kept_apart=held_out)):
+    if not (known := pools(folder, held_out=held_out)):
         raise InvalidInput("--pools", str(folder), "a folder with complete pools")
-    regrets = [replayed(pool) for pool in tqdm(known, disable=None)]
-    rows = [row for pool, own in zip(known, regrets, strict=True) for row in rows_of(pool, own)]
+    regrets = np.array([replayed(pool) for pool in tqdm(known, disable=None)])
+    rows = rows_of(known, regrets)
     name = "regret-held-out" if held_out else "regret"
     write_text(out / f"{name}.csv", csv_text(RegretRow._fields, map(_cells, rows)))
-    write_text(out / f"{name}.svg", plot(np.array(regrets)))
+    write_text(out / f"{name}.svg", plot(regrets))
     write_text(out / f"{name}.md", page(known, rows, name, held_out))
 
 
@@ -315,36 +336,57 @@ def plot(regrets: np.ndarray) -> str:
 
 def page(known: Sequence[CurvePool], rows: Sequence[RegretRow], name: str, held_out: bool) -> str:
     """The page as Markdown."""
-    counts = Counter(pool.workload for pool in known)
-    which = "kept apart while the search was developed" if held_out else "used while the search was developed"
+    which = "held out from the development of the search" if held_out else "for developing the search"
     options = " --held-out" * held_out + " --smac" * ("SMAC3" in SEARCHES)
-    smac = ""
+    smac = "SMAC3 is not among the searches here."
     if "SMAC3" in SEARCHES:
-        smac = "\nSMAC3 is its facade for hyperparameters: a random forest with expected improvement."
+        smac = "SMAC3 is its facade for hyperparameters: a random forest with expected improvement."
     table = "\n\n".join(section(rows, runs) for runs in SHOWN)
     return f"""# Searches replayed on learning curves
 
-Pools of {len(known[0].configurations)} configurations {which}:
-{", ".join(f"{count} methods on {workload}" for workload, count in counts.items())}.
-`benchmarks/search/pools.py` describes them. Every search begins with the pinned configuration and gets the
-same number of training samples, counted in runs of the pinned configuration. It has found the configuration
-with the highest accuracy with one seed; its regret is the mean accuracy of this configuration over
-{len(SEEDS)} seeds, in points below the best of the pool. Ranks are among the {len(SEARCHES)} searches, from 1
-for the lowest regret. Means over {REPLAYS} replays and all pools, ± half of a 95 % interval over the pools.
-"Best or tied" is the share of pools on which the search has the lowest mean regret, or one that does not
-differ significantly from it (paired t-test over the replays at 5 %). [{name}.csv]({name}.csv) has each pool
-with its interval over the replays.
+Pools of {len(known[0].configurations)} configurations, {which}.
+`benchmarks/search/pools.py` describes them.
+
+{measured(known, held_out)}
+
+Every search begins with the pinned configuration and gets the same number of training samples, counted in
+runs of the pinned configuration. It has found the configuration with the highest accuracy with one seed; its
+regret is the mean accuracy of this configuration over {len(SEEDS)} seeds, in points below the best of the
+pool. Ranks are among the rows of a table, from 1 for the lowest regret. Means over {REPLAYS} replays and all
+pools, ± half of a 95 % interval over the pools. "Best or tied" is the share of pools on which the search has
+the lowest mean regret, or one that does not differ significantly from it (paired t-test over the replays at
+5 %). The test holds given these {len(SEEDS)} training seeds, not for others.
+[{name}.csv]({name}.csv) has each pool with its interval over the replays.
 
 "ours" is the pipeline's search without its final comparison. The others use their packages' defaults and
-propose one trial after another; TPE and GP draw the first ten at random, the same ones as random search.
-Hyperband is Optuna's pruner with its TPE sampler; all others run every trial to the last round.{smac}
+propose one trial after another. TPE and GP draw the nine trials after the pinned one at random, the same ones
+as random search. These three are therefore one search up to ten runs, and one row, "random start", in the
+tables that end there. Hyperband is Optuna's pruner with its TPE sampler; all others run every trial to the
+last round. {smac}
 
 `python -m benchmarks.search.regret{options}` writes this page.
 
 {table}
 
 ![Regret and rank by cost]({name}.svg)
+
+The ranks in the plot are among all {len(SEARCHES)} searches. Where two are the same, one line hides another.
 """
+
+
+def measured(known: Sequence[CurvePool], held_out: bool) -> str:
+    """A list in Markdown of the pools of each workload, and of those that are missing or incomplete."""
+    lines = []
+    for workload in WORKLOADS:
+        methods = sorted(pool.method for pool in known if pool.workload == workload)
+        missing = sorted(
+            name for name in {*METHODS} - {*methods, *LEFT_OUT} if (name in HELD_OUT) == held_out
+        )
+        line = f"* `{workload}`, {len(methods)} methods: {', '.join(methods)}."
+        if missing:
+            line += f" Missing or incomplete: {', '.join(missing)}."
+        lines += textwrap.wrap(line if methods else f"* `{workload}`: not measured.", 110)
+    return "\n".join(lines)
 
 
 def section(rows: Sequence[RegretRow], runs: str) -> str:
@@ -355,8 +397,9 @@ def section(rows: Sequence[RegretRow], runs: str) -> str:
         "| Search | Regret | Rank | Best or tied |",
         "| --- | ---: | ---: | ---: |",
     ]
-    for search in SEARCHES:
-        own = [row for row in rows if row.search == search and row.runs == runs]
+    shown = [row for row in rows if row.runs == runs]
+    for search in dict.fromkeys(row.search for row in shown):
+        own = [row for row in shown if row.search == search]
         regret, rank = (
             _interval(np.array(values)) for values in zip(*((r.regret, r.rank) for r in own), strict=True)
         )

@@ -242,7 +242,7 @@ in one configuration and not in all alike. A comparison costs two runs per seed.
 
 {power_section()}
 
-On the {len(noises)} pools that are not kept apart, this noise is {np.median(noises):.1f} points in the
+On the {len(noises)} pools that are not held out, this noise is {np.median(noises):.1f} points in the
 median, and {low:.1f} to {high:.1f} in nine of ten.
 
 ## Starting from what is known

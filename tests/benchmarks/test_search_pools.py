@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.search import pools, regret
-from benchmarks.search.pools import CurvePool, held_out
+from benchmarks.search.pools import HELD_OUT, LEFT_OUT, CurvePool
 from benchmarks.search.selection import data
+from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.run.validation import validated
 
@@ -38,7 +39,7 @@ def test_a_pool_begins_with_the_pinned_configuration_and_covers_the_space():
 
 
 def test_the_runs_of_every_method_are_valid_configurations():
-    for method in METHODS:
+    for method in {*METHODS} - {*LEFT_OUT}:
         pool = CurvePool.new("digits", method, 8)
         assert [validated(pool.config(number)).method for number in range(8)] == [method] * 8
 
@@ -93,7 +94,7 @@ def test_curves_are_those_of_single_runs(tmp_path):
 
 
 def test_a_file_gives_back_the_pools(tmp_path):
-    written = [full("fedprox"), full("fedasync"), full("fedavg")]
+    written = [full("fedprox"), full("fedasync"), full("fedavg"), full("pfedhn")]
     file = tmp_path / "digits.npz"
     pools.save(file, written, evaluated=1000)
     for pool, again in zip(written, pools.read(file), strict=True):
@@ -103,14 +104,64 @@ def test_a_file_gives_back_the_pools(tmp_path):
         assert again.name == pool.name
 
 
-def test_a_fifth_of_the_pools_is_kept_apart(tmp_path):
-    reserved = held_out("digits")
-    assert len(reserved) == len(METHODS) // 5
-    both = [full(method, 4) for method in (min(reserved), min(set(METHODS) - reserved))]
-    pools.save(tmp_path / "digits.npz", both, evaluated=1000)
-    (known,), (hidden,) = pools.pools(tmp_path), pools.pools(tmp_path, kept_apart=True)
-    assert known.method not in reserved
-    assert hidden.method in reserved
+def test_the_pools_of_some_methods_are_held_out(tmp_path):
+    pools.save(tmp_path / "digits.npz", [full("scaffold", 4), full("fedper", 4)], evaluated=1000)
+    (known,), (hidden,) = pools.pools(tmp_path), pools.pools(tmp_path, held_out=True)
+    assert (known.method, hidden.method) == ("fedper", "scaffold")
+    assert {*HELD_OUT} < {*METHODS}
+
+
+def test_processes_that_measure_other_methods_keep_each_others_curves(tmp_path, monkeypatch):
+    file = tmp_path / "digits.npz"
+
+    def measure(pool: CurvePool, configurations: list[int], *_: object) -> CurvePool:
+        pools.save(file, [full("fedper", 4)], evaluated=1000)  # what another process does meanwhile
+        pool.samples[configurations] = 10
+        return pool
+
+    monkeypatch.setattr(CurvePool, "measure", measure)
+    assert [*pools.make("digits", ["fedprox"], 4, file, math.inf)] == [
+        "digits/fedprox: 4 of 4 configurations, 0 s"
+    ]
+    assert [pool.method for pool in pools.read(file)] == ["fedper", "fedprox"]
+
+
+def test_a_method_that_refuses_the_workload_keeps_the_curves_in_the_file(tmp_path, monkeypatch):
+    half = full("fedprox", 4)
+    half.samples[2:] = 0
+    pools.save(tmp_path / "digits.npz", [half], evaluated=1000)
+
+    def refuse(*_: object) -> CurvePool:
+        raise InvalidInput("model", "mlp", "another one")
+
+    monkeypatch.setattr(CurvePool, "measure", refuse)
+    lines = [*pools.make("digits", ["fedprox", "fedbn"], 4, tmp_path / "digits.npz", math.inf)]
+    assert ["left out: m" in line for line in lines] == [True, True]
+    (pool,) = pools.read(tmp_path / "digits.npz")
+    assert pool.measured.sum() == 2
+
+
+def test_pools_of_another_size_are_refused(tmp_path):
+    pools.save(tmp_path / "digits.npz", [full("fedprox", 4)], evaluated=1000)
+    with pytest.raises(InvalidInput, match="--size: 8 is not accepted; expected 4, as in"):
+        next(pools.make("digits", ["fedper"], 8, tmp_path / "digits.npz", math.inf))
+
+
+def test_fedbn_is_not_among_the_pools(tmp_path, monkeypatch):
+    with pytest.raises(InvalidInput, match="fedbn"):
+        CurvePool.new("digits", "fedbn")
+    monkeypatch.setattr(pools, "LEFT_OUT", ())
+    pools.save(tmp_path / "digits.npz", [full("fedbn", 4), full("fedper", 4)], evaluated=1000)
+    monkeypatch.undo()
+    assert [pool.method for pool in pools.read(tmp_path / "digits.npz")] == ["fedper"]
+
+
+def test_a_pinned_value_of_0_is_outside_a_logarithmic_range():
+    pool = CurvePool.new("digits", "pfedhn", 4)
+    pinned = pool.configurations[0]
+    assert {name for name in pinned if not regret.holds(pool.space[name], pinned[name])} == {"weight_decay"}
+    pool = full("pfedhn")
+    assert regret.SEARCHES["random"](pool, 0)[-1] >= 0
 
 
 @pytest.mark.parametrize("name", ["ours", "TPE", "Hyperband", "random"])
@@ -151,6 +202,17 @@ def test_a_search_is_tied_if_its_regret_is_not_significantly_higher_than_the_low
     monkeypatch.setattr(regret, "SEARCHES", dict.fromkeys(("lowest", "noisy", "worse")))
     lowest = np.ones((20, len(regret.COSTS)))
     noisy = lowest + np.where(np.arange(20) % 2, 3.0, -2.9)[:, None]
-    rows = regret.rows_of(full(), np.stack([lowest, noisy, lowest + 1]))
+    rows = regret.rows_of([full()], np.stack([lowest, noisy, lowest + 1])[None])
     assert [row.best_or_tied for row in rows[:3]] == [True, True, False]
     assert rows[0].rank < rows[2].rank
+
+
+def test_searches_that_are_the_same_are_one_row_and_ranked_once(monkeypatch):
+    monkeypatch.setattr(regret, "SEARCHES", dict.fromkeys(("TPE", "ours", "random")))
+    regrets = np.ones((1, 3, 20, len(regret.COSTS)))
+    regrets[:, 1] = 2
+    regrets[:, 0, :, -1] = 0.5
+    rows = {(row.runs, row.search): row.rank for row in regret.rows_of([full()], regrets)}
+    assert rows["9", "random start (TPE, random)"] == 1
+    assert rows["9", "ours"] == 2
+    assert [rows["18", search] for search in ("TPE", "random", "ours")] == [1, 2, 3]
