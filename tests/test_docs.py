@@ -387,8 +387,9 @@ def test_the_site_works_from_a_folder_without_a_network(site):
         assert loaded == [], page
 
 
-def test_the_readme_has_at_most_80_lines():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 80
+def test_the_readme_has_at_most_80_lines_beside_the_measured_table():
+    before, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- peers -->\n")
+    assert len((before + rest.partition("<!-- /peers -->\n")[2]).splitlines()) <= 80
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-from ruamel.yaml import YAML
 
 import pfl
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pipeline.spec.table import Table
+from pipeline.spec.table import load_table
 from pipeline.sweep.check import check_runs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -59,9 +58,9 @@ def test_the_tests_of_the_package_pass(test):
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_table_of_the_package_is_one():
-    table = Table.model_validate(YAML(typ="safe", pure=True).load(PACKAGE / "tables/warmhead.yaml"))
-    assert check_runs("warmhead", table) == []
+def test_the_table_of_the_package_is_one(monkeypatch):
+    monkeypatch.chdir(PACKAGE)
+    assert check_runs("warmhead", load_table("warmhead")) == []
 
 
 @pytest.mark.slow
