@@ -218,7 +218,7 @@ def overview(root: Path) -> list[Group]:
                 facts.heading(file),
                 facts.citation if file == NUMBERS else "",
                 paper,
-                *_progresses(by_file[paper, file], root),
+                *_grouped(by_file[paper, file], root),
                 printed=len(printed),
                 data_cells=sum(cell.table in of_data for cell in printed),
                 others=of_data,
@@ -258,7 +258,7 @@ def _sign(row: Mapping[str, str]) -> int | None:
     return 1 if float(row["low"]) > 0 else -1 if float(row["high"]) < 0 else 0
 
 
-def _progresses(
+def _grouped(
     summaries: Sequence[Summary], root: Path
 ) -> tuple[list[TableProgress], list[TableProgress], list[TableProgress]]:
     """A paper's tables in three groups: those that count, studies, and superseded ones."""
