@@ -163,7 +163,7 @@ class CurvePool:
         configurations = [{name: pinned_value(config, name) for name in space}]
         for places in sobol.random(2 ** (size - 1).bit_length()).tolist()[: size - 1]:
             pairs = zip(space.items(), places, strict=True)
-            configurations.append({name: _value(one, place) for (name, one), place in pairs})
+            configurations.append({name: _value(domain, place) for (name, domain), place in pairs})
         accuracy = np.zeros((size, len(SEEDS), len(WORKLOADS[workload].evaluations)))
         pool = cls(workload, method, space, configurations, accuracy, np.zeros((size, len(SEEDS)), np.int32))
         return dataclasses.replace(pool, configurations=list(map(pool.active, configurations)))
@@ -208,10 +208,10 @@ class CurvePool:
         return [reached[number] for number in self.rounds]
 
 
-def _value(one: BaseDistribution, place: float) -> Any:
+def _value(domain: BaseDistribution, place: float) -> Any:
     """The value at a place of a range or of choices, rounded if it is a real number of a range."""
-    value = value_at(one, place)
-    return float(f"{value:.5g}") if isinstance(one, FloatDistribution) else value
+    value = value_at(domain, place)
+    return float(f"{value:.5g}") if isinstance(domain, FloatDistribution) else value
 
 
 def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
@@ -224,10 +224,10 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
     parameters = np.full((len(known), len(known[0].samples), widest), np.nan, np.float32)
     for own, pool in zip(parameters, known, strict=True):
         for row, params in zip(own, pool.configurations, strict=True):
-            for place, (name, one) in enumerate(pool.space.items()):
+            for place, (name, domain) in enumerate(pool.space.items()):
                 if name in params:
-                    row[place] = _number(one, params[name])
-    spaces = [{name: distribution_to_json(one) for name, one in pool.space.items()} for pool in known]
+                    row[place] = _number(domain, params[name])
+    spaces = [{name: distribution_to_json(domain) for name, domain in pool.space.items()} for pool in known]
     with replacing(file) as out:
         np.savez_compressed(
             out,
@@ -243,9 +243,9 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
         )
 
 
-def _number(one: BaseDistribution, value: Any) -> float:
+def _number(domain: BaseDistribution, value: Any) -> float:
     """A value as it is stored; a pinned one may be outside its range, where Optuna refuses it."""
-    return float(one.choices.index(value) if isinstance(one, CategoricalDistribution) else value)
+    return float(domain.choices.index(value) if isinstance(domain, CategoricalDistribution) else value)
 
 
 def read(file: Path) -> list[CurvePool]:
@@ -278,7 +278,9 @@ def _params(space: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     pairs = zip(space.items(), row, strict=False)
     # The shortest decimal number that float32 rounds to this value is the one that was rounded to it.
     return {
-        name: one.to_external_repr(float(str(value))) for (name, one), value in pairs if not math.isnan(value)
+        name: domain.to_external_repr(float(str(value)))
+        for (name, domain), value in pairs
+        if not math.isnan(value)
     }
 
 
@@ -311,9 +313,9 @@ def make(workload: str, methods: Sequence[str], size: int, file: Path, end: floa
         InvalidInput: the file has pools of another size.
     """
     stored(file, size)
-    one = WORKLOADS[workload]
-    dataset = load(one.dataset, progress=False)
-    partition = make_partition(one.partition, dataset, one.clients)
+    work = WORKLOADS[workload]
+    dataset = load(work.dataset, progress=False)
+    partition = make_partition(work.partition, dataset, work.clients)
     validation = partition.with_validation(SEARCH.validation, dataset.labels).test
     for method in methods:
         try:

@@ -100,8 +100,8 @@ class Replay:
     def _position(self, params: Mapping[str, Any]) -> list[float]:
         active = self.pool.active(params)
         return [
-            place_of(one, active[name]) if name in active else INACTIVE
-            for name, one in self.pool.space.items()
+            place_of(domain, active[name]) if name in active else INACTIVE
+            for name, domain in self.pool.space.items()
         ]
 
 
@@ -188,11 +188,11 @@ def optuna_search(
     return search
 
 
-def holds(one: Any, value: Any) -> bool:
+def holds(domain: Any, value: Any) -> bool:
     """Whether a distribution has a value, which a pinned one may be outside."""
-    if isinstance(one, optuna.distributions.CategoricalDistribution):
-        return value in one.choices
-    return bool(one.low <= value <= one.high)
+    if isinstance(domain, optuna.distributions.CategoricalDistribution):
+        return value in domain.choices
+    return bool(domain.low <= value <= domain.high)
 
 
 SEARCHES: dict[str, Callable[[CurvePool, int], np.ndarray]] = {
