@@ -142,9 +142,10 @@ def evaluated_models(server: Server, method: Method, moment: Moment, part: slice
 def parts(server: Server) -> list[slice]:
     """Splits the clients into parts whose models fit into `PART_BYTES` or `PART_BYTES_ON_GPU`."""
     model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
-    room = PART_BYTES if server.processes == 1 else 2 * server.processes * PART_BYTES
     if server.federation.device.type == "cuda":
         room = PART_BYTES_ON_GPU
+    else:
+        room = PART_BYTES if server.processes == 1 else 2 * server.processes * PART_BYTES
     size = max(1, room // model)
     return [slice(first, first + size) for first in range(0, server.clients, size)]
 

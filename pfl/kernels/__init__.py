@@ -64,10 +64,10 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-                compiled = Path(folder) / library.name
-                command = [program, *FLAGS, *defined, str(source), "-o", str(compiled)]
+                target = Path(folder) / library.name
+                command = [program, *FLAGS, *defined, str(source), "-o", str(target)]
                 subprocess.run(command, check=True, capture_output=True)
-                compiled.replace(library)  # atomic: another process may be making the same file
+                target.replace(library)  # atomic: another process may be making the same file
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError) as error:
         log.warning("training is slower, as %s.cpp cannot be compiled: %s", name, error)

@@ -48,16 +48,16 @@ def convolve(
     total = tl.zeros((M, N), tl.float32)
     for first in range(0, IN * SIDE * SIDE, R):
         r = first + tl.arange(0, R)
-        of, down, right = tap_of(r, SIDE)
+        source, down, right = tap_of(r, SIDE)
         y, x, inside = under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
         inputs = tl.load(
-            images + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
-            mask=inside & (of[None, :] < IN) & (pixel[:, None] < pixels),
+            images + (image[:, None] * IN + source[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
+            mask=inside & (source[None, :] < IN) & (pixel[:, None] < pixels),
             other=0,
         )
         factors = tl.load(
             weights + channel[None, :] * (IN * SIDE * SIDE) + r[:, None],
-            mask=(of[:, None] < IN) & (channel[None, :] < OUT),
+            mask=(source[:, None] < IN) & (channel[None, :] < OUT),
             other=0,
         )
         total = tl.dot(inputs, factors, total, input_precision=PRECISION)
@@ -114,20 +114,22 @@ def input_gradient(
     total = tl.zeros((M, N), tl.float32)
     for first in range(0, IN * SHORT * SHORT, R):
         r = first + tl.arange(0, R)
-        of, back, left = tap_of(r, SHORT)
+        source, back, left = tap_of(r, SHORT)
         down = first_down + back * STRIDE
         right = first_right + left * STRIDE
-        met = (of < IN) & (down < SIDE) & (right < SIDE)
+        met = (source < IN) & (down < SIDE) & (right < SIDE)
         y = begin_y[:, None] - back[None, :]
         x = begin_x[:, None] - left[None, :]
         inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & met[None, :]
         inputs = tl.load(
-            gradient + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
+            gradient + (image[:, None] * IN + source[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
             mask=inside & (pixel[:, None] < pixels),
             other=0,
         )
         factors = tl.load(
-            weights + ((of[:, None] * OUT + channel[None, :]) * SIDE + down[:, None]) * SIDE + right[:, None],
+            weights
+            + ((source[:, None] * OUT + channel[None, :]) * SIDE + down[:, None]) * SIDE
+            + right[:, None],
             mask=met[:, None] & (channel[None, :] < OUT),
             other=0,
         )
@@ -185,7 +187,7 @@ def weight_gradient(
     weights, biases = _own_sums(parts, client, OUT * TAPS, OUT, BIAS)
     channel = tl.program_id(0) // TILES * N + tl.arange(0, N)
     r = tl.program_id(0) % TILES * R + tl.arange(0, R)
-    of, down, right = tap_of(r, SIDE)
+    source, down, right = tap_of(r, SIDE)
     images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
     gradient += client * pixels * OUT
     total = tl.zeros((N, R), tl.float32)
@@ -204,8 +206,8 @@ def weight_gradient(
         )
         y, x, inside = under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
         inputs = tl.load(
-            images + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
-            mask=inside & (of[None, :] < IN) & (pixel[:, None] < last),
+            images + (image[:, None] * IN + source[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
+            mask=inside & (source[None, :] < IN) & (pixel[:, None] < last),
             other=0,
         )
         total = tl.dot(received, inputs, total, input_precision=PRECISION)
@@ -334,9 +336,9 @@ def narrow_weight_gradient(
     weights, biases = _own_sums(parts, client, OUT * TAPS, OUT, BIAS)
     line = tl.program_id(0) // (OUT // N)  # row of taps, counted over all channels
     channel = tl.program_id(0) % (OUT // N) * N
-    of = line // SIDE
+    source = line // SIDE
     down = line % SIDE
-    images += client * (pixels // PIXELS) * (IN * ROWS * COLUMNS) + of * (ROWS * COLUMNS)
+    images += client * (pixels // PIXELS) * (IN * ROWS * COLUMNS) + source * (ROWS * COLUMNS)
     gradient += client * pixels * OUT + channel * PIXELS
     totals = (tl.zeros((M,), tl.float32),) * (N * SIDE)
     bias_totals = (tl.zeros((M,), tl.float32),) * N
@@ -352,8 +354,8 @@ def narrow_weight_gradient(
         values = ()
         for right in tl.static_range(SIDE):
             place = images + image * (IN * ROWS * COLUMNS) + y * COLUMNS + x + right
-            seen = inside & (x + right >= 0) & (x + right < COLUMNS) if PADDING else real
-            values = values + (tl.load(place, mask=seen, other=0).to(tl.float32),)
+            valid = inside & (x + right >= 0) & (x + right < COLUMNS) if PADDING else real
+            values = values + (tl.load(place, mask=valid, other=0).to(tl.float32),)
         sums = ()
         bias_sums = ()
         for c in tl.static_range(N):

@@ -11,10 +11,11 @@ import triton.language as tl
 @triton.jit
 def _shifted(logits, image, images, CLASSES: tl.constexpr, C: tl.constexpr):
     """One client's logits (M, C) less the largest of each image; -inf in the place of further classes."""
-    of = tl.arange(0, C)
-    place = logits + image[:, None] * CLASSES + of[None, :]
-    value = tl.load(place, mask=(image[:, None] < images) & (of[None, :] < CLASSES), other=0).to(tl.float32)
-    value = tl.where(of[None, :] < CLASSES, value, float("-inf"))
+    category = tl.arange(0, C)
+    place = logits + image[:, None] * CLASSES + category[None, :]
+    real = (image[:, None] < images) & (category[None, :] < CLASSES)
+    value = tl.load(place, mask=real, other=0).to(tl.float32)
+    value = tl.where(category[None, :] < CLASSES, value, float("-inf"))
     return value - tl.max(value, 1)[:, None]
 
 
@@ -78,10 +79,10 @@ def cross_entropy_gradient(
     factor = tl.load(gradient + client).to(tl.float32) * share / tl.load(counts + client)
     powers = tl.exp(_shifted(logits, image, images, CLASSES, C))
     label = tl.load(labels + client * images + image, mask=image < images, other=0)
-    of = tl.arange(0, C)[None, :]
-    change = powers / tl.sum(powers, 1)[:, None] - (of == label[:, None]).to(tl.float32)
+    category = tl.arange(0, C)[None, :]
+    change = powers / tl.sum(powers, 1)[:, None] - (category == label[:, None]).to(tl.float32)
     tl.store(
-        out + client * images * CLASSES + image[:, None] * CLASSES + of,
+        out + client * images * CLASSES + image[:, None] * CLASSES + category,
         (change * factor[:, None]).to(out.dtype.element_ty),
-        mask=(image[:, None] < images) & (of < CLASSES),
+        mask=(image[:, None] < images) & (category < CLASSES),
     )
