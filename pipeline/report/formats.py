@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pfl.core.text import points, signed
-from pipeline.columns import columns_of
+from pipeline.columns import Column, columns_of
 from pipeline.report.agreement import Ranking, Tested
-from pipeline.report.amounts import csv_of, decimals, quantity
+from pipeline.report.amounts import csv_of, decimals, distinct, quantity
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.claims import Finding
@@ -91,33 +91,38 @@ def comma_separated(summary: Summary) -> str:
     """
     columns = columns_of(summary.rows)
     return csv_of(
-        {
-            "table": summary.id,
-            "setting": entry.setting,
-            "row": line.row,
-            "method": line.method,
-            "configuration": line.configuration,
-            "status": entry.status,
-            "mean": decimals(entry.score.mean if entry.score else None),
-            "std": decimals(entry.score.std if entry.score else None),
-            "seeds": entry.score.seeds if entry.score else 0,
-            "published_mean": entry.published and entry.published.mean,
-            "published_std": entry.published and entry.published.std,
-            "metric": entry.published and entry.published.metric,
-            "difference": decimals(entry.difference),
-            "verdict": entry.verdict and entry.verdict.name,
-            "provisional": entry.verdict and entry.verdict.provisional,
-            "rank": entry.rank,
-            **{moment: decimals(at.mean if (at := scored_at(entry, moment)) else None) for moment in MOMENTS},
-            "parameters": json.dumps(entry.parameters),
-            **{name: decimals(quantity(entry, column)) for name, column in columns.items()},
-            "cause": entry.cause,
-            "data": data(summary, entry) if entry.simulated else "",
-            "keys": " ".join(record.key for record in entry.simulated),
-        }
-        for line in summary.lines
-        for entry in line.entries.values()
+        _csv_row(summary, line, entry, columns) for line in summary.lines for entry in line.entries.values()
     )
+
+
+def _csv_row(summary: Summary, line: Line, entry: Entry, columns: Mapping[str, Column]) -> dict[str, object]:
+    first: dict[str, object] = {
+        "table": summary.id,
+        "setting": entry.setting,
+        "row": line.row,
+        "method": line.method,
+        "configuration": line.configuration,
+        "status": entry.status,
+        "mean": decimals(entry.score.mean if entry.score else None),
+        "std": decimals(entry.score.std if entry.score else None),
+        "seeds": entry.score.seeds if entry.score else 0,
+        "published_mean": entry.published and entry.published.mean,
+        "published_std": entry.published and entry.published.std,
+        "metric": entry.published and entry.published.metric,
+        "difference": decimals(entry.difference),
+        "verdict": entry.verdict and entry.verdict.name,
+        "provisional": entry.verdict and entry.verdict.provisional,
+        "rank": entry.rank,
+        **{moment: decimals(at.mean if (at := scored_at(entry, moment)) else None) for moment in MOMENTS},
+        "parameters": json.dumps(entry.parameters),
+    }
+    last = {
+        "cause": entry.cause,
+        "data": data(summary, entry) if entry.simulated else "",
+        "keys": " ".join(record.key for record in entry.simulated),
+    }
+    quantities = {name: decimals(quantity(entry, column)) for name, column in columns.items()}
+    return {**first, **distinct("column_", quantities, {*first, *last}), **last}
 
 
 def metrics(summary: Summary) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from pfl.core.text import amount, points, signed
 from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of
-from pipeline.report.amounts import csv_of, decimals, quantity
+from pipeline.report.amounts import csv_of, decimals, distinct, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.pairs import PairedDifference, mean_difference
@@ -275,12 +275,10 @@ def _csv_row(board: Board, standing: Standing) -> dict[str, object]:
         "tuned_settings": standing.tuned,
         **{moment: decimals(value) for moment, value in standing.moments.items()},
     }
-    scores = {
-        f"setting_{name}" if name in own else name: decimals(standing.scores[name].mean)
-        for name in board.settings
-    }
-    quantities = {name: decimals(standing.quantities[name]) for name in board.columns if name not in own}
-    return {**own, **scores, **quantities, "keys": " ".join(standing.keys)}
+    scores = {name: decimals(standing.scores[name].mean) for name in board.settings}
+    scored = {**own, **distinct("setting_", scores, {*own, "keys"})}
+    quantities = {name: decimals(standing.quantities[name]) for name in board.columns}
+    return {**scored, **distinct("column_", quantities, {*scored, "keys"}), "keys": " ".join(standing.keys)}
 
 
 def _interval(name: str, prefix: str, gap: PairedDifference | None) -> dict[str, str]:

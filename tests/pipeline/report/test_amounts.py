@@ -110,3 +110,10 @@ def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):
     assert {values[place] for values in quantities(summary).values()} == {"30"}
     rows = list(csv.DictReader(io.StringIO(comma_separated(summary))))
     assert {row["rounds"] for row in rows} == {"30.0000"}
+
+
+def test_a_plugins_column_that_the_csv_has_already_is_beside_it(monkeypatch):
+    monkeypatch.setitem(COLUMNS._added, "rank", Column("Rank", lambda _: 7.0))
+    rows = list(csv.DictReader(io.StringIO(comma_separated(summary_of(fake_results(methods=2, seeds=1))))))
+    assert {row["column_rank"] for row in rows} == {"7.0000"}
+    assert {row["rank"] for row in rows} == {"1", "2"}
