@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl.core.digests import Code, digest_of_modules
+from pfl.core.digests import FAMILIES, Code, digest_of_modules
+from pfl.engine.method import Method
+from pfl.methods import _families
 
 SAMPLE = '''
 """A module with what versions of Python parse or print in different ways."""
@@ -153,6 +155,26 @@ def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
     before = digest(folder)
     (folder / "sample.py").write_text("from first import first\nfrom second import f\n\ny = f() + first()\n")
     assert digest(folder) != before
+
+
+def test_modules_that_differ_in_their_imports_alone_are_told_apart(folder):
+    for name, origin in (("first", "sin"), ("second", "cos")):
+        (folder / f"{name}.py").write_text(
+            f"from math import {origin} as g\n\n\ndef f(x):\n    return g(x)\n"
+        )
+    text = "import first\nimport second\nfrom {} import f\n\ny = f(1)\n"
+    (folder / "sample.py").write_text(text.format("first"))
+    before = digest(folder)
+    assert edited(folder, "from first", "from second") != before
+
+
+def test_an_attribute_called_family_counts_unless_it_names_a_family_of_methods(folder):
+    (folder / "sample.py").write_text('class Noise:\n    family = "gaussian"\n')
+    before = digest(folder)
+    named = edited(folder, "gaussian", "mixing")
+    assert named != before
+    assert edited(folder, "mixing", "clustering") == named
+    assert set(FAMILIES) == {*_families.FAMILIES, Method.family}
 
 
 TWINS = """

@@ -47,6 +47,12 @@ C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 DECLARED = ("default", "choices")
 """Options of a hyperparameter's declaration that count. A default is in no trial's key."""
 
+FAMILIES = (
+    *("baseline", "local objective", "server optimisation", "personal layers", "personal model", "mixing"),
+    *("hypernetwork", "knowledge transfer", "clustering", "meta-learning", "asynchronous", "other"),
+)
+"""Values of `Method.family`, which the documentation alone reads."""
+
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
@@ -300,7 +306,8 @@ class Code:
     def _identity(self, module: Module) -> str:
         """By its contents or, where others near it define the same names, by what its statements say."""
         if module.contents in self._ambiguous and module.statements:
-            return _hash(" ".join([module.contents, *sorted(digest for digest, *_ in module.statements)]))
+            said = [" ".join([digest, *map(self._origin, names)]) for digest, *names in module.statements]
+            return _hash(" ".join([module.contents, *sorted(said)]))
         return module.contents
 
     def _store(self) -> None:
@@ -462,10 +469,10 @@ def _is_empty(node: Any) -> bool:
 
 
 def _is_family(node: Any) -> bool:
-    """Whether it says in which group of methods the documentation shows a class."""
+    """Whether it names the group of methods in which the documentation shows a class."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant) or len(node.targets) > 1:
         return False
-    return _root(node.targets[0]) == "family" and isinstance(node.value.value, str)
+    return _root(node.targets[0]) == "family" and node.value.value in FAMILIES
 
 
 def _is_star(node: ast.AST) -> bool:
