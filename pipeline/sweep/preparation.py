@@ -12,8 +12,11 @@ import pipeline
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_json, write_text
+from pfl.data.checksum import digest
 from pfl.data.datasets import DATASETS
+from pfl.data.partition import parse_spec
 from pfl.data.partitions import PARTITIONS
+from pfl.data.partitions.file import File
 from pfl.run.sources import digest_of
 from pipeline.spec.cells import cells
 from pipeline.spec.params import load_part, selected_tables
@@ -46,14 +49,16 @@ def check() -> None:
     ledger = Ledger(current_sources())
     package = Path(pipeline.__file__).parent.rglob("*")
     code = sorted(path for path in package if path.suffix in (".py", ".j2", ".css"))
+    divided_by = [partition_code()]
     for name in selected_tables():
-        table = load_table(name)
+        table, part = load_table(name), load_part(name)
+        divided_by += _index_lists(name, part)
         content = table.model_dump(mode="json", by_alias=True, exclude_unset=True)
         write_text(CHECKED / "tables" / f"{name}.yaml", dumped(content))
-        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, load_part(name), ledger))
+        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, part, ledger))
         shown = digest_of([*code, *_shown(name, table)])
         write_text(CHECKED / "report" / f"{name}.txt", f"{shown}\n")
-    write_text(CHECKED / "partition.txt", partition_code() + "\n")
+    write_text(CHECKED / "partition.txt", "\n".join(divided_by) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
 
 
@@ -71,6 +76,13 @@ def partition_code() -> str:
     registered = [registry.module(name) for registry in (DATASETS, PARTITIONS) for name in registry]
     code = digest_of_modules(["pfl.data.partition", "pfl.data.plot", *registered])
     return f"{code}, Pillow {version('pillow')}"
+
+
+def _index_lists(name: str, table: Table) -> list[str]:
+    """The files with index lists that a table's partitions are read from, with their digests."""
+    rules = {parse_spec(cell.partition)[1] for cell in cells(name, table)}
+    paths = sorted(rule.path for rule in rules if isinstance(rule, File))
+    return [f"{path} {digest(Path(path).expanduser())}" for path in paths]
 
 
 def download(name: str, part: Table | None = None) -> None:
@@ -107,7 +119,7 @@ def partition(name: str, part: Table | None = None) -> None:
     Raises:
         InvalidInput: the download stage has not run, or a data set has changed since then.
     """
-    from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
+    from pfl.data.partition import follows_run, make_division, of_seed
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
