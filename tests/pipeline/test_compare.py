@@ -82,6 +82,7 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
             "method: fedavg is not accepted; expected one that is no row of small",
         ),
         (["small", "--method", "fedpper"], "did you mean 'fedper'"),
+        (["small", "--method", "fedper", "--out", "params.yaml/x.md"], "--out: "),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(tables, arguments, said):
