@@ -18,11 +18,11 @@ from pfl.data.partition import parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
 from pfl.run.sources import digest_of
-from pipeline.spec.cells import cells
+from pipeline.spec.cells import Cell, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.table import Table, load_table
-from pipeline.spec.yaml import dumped
+from pipeline.spec.yaml import dumped, located
 from pipeline.store.ledger import Ledger
 from pipeline.store.stage_files import load_manifest, save_division
 from pipeline.store.workspace import current_sources
@@ -30,7 +30,10 @@ from pipeline.sweep.check import check_tables
 from pipeline.sweep.dependencies import dependencies
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
 
 
 CHECKED = Path("data/check")
@@ -117,7 +120,8 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: the download stage has not run, or a data set has changed since then.
+        InvalidInput: the download stage has not run, a data set has changed since then, or a client has too
+            few training samples for what a search and early stopping hold out.
     """
     from pfl.data.partition import follows_run, make_division, of_seed
     from pfl.data.plot import plot
@@ -125,7 +129,8 @@ def partition(name: str, part: Table | None = None) -> None:
 
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
     manifest = load_manifest(name)["datasets"]
-    divisions = {cell.partition_name: cell for cell in cells(name, table)}
+    wanted = cells(name, table)
+    divisions = {cell.partition_name: cell for cell in wanted}
     for division, cell in divisions.items():
         dataset = pfl.load(cell.dataset)
         if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
@@ -133,6 +138,10 @@ def partition(name: str, part: Table | None = None) -> None:
                 "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
             )
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
+        with located(f"{table_file(name)}: setting {cell.setting}"):
+            for shares in {_held_out(other) for other in wanted if other.partition_name == division}:
+                for own in {of_seed(divided, seed) for seed in seeds}:
+                    _check_held_out(own, shares, dataset.labels)
         save_division(divided, name, division)
         made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         notes = [*dataset.notes, *made.notes]
@@ -147,6 +156,19 @@ def partition(name: str, part: Table | None = None) -> None:
         figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         write_text(file.with_suffix(".svg"), svg_text(figure))
         print(f"{division}: {spec}, {made.clients} clients")
+
+
+def _held_out(cell: Cell) -> tuple[tuple[str, float], ...]:
+    """The shares of each client's training samples that a cell holds out one after another, by purpose."""
+    search = [("search.validation", cell.search.validation)] if cell.search else []
+    stopping = [("stop_share", cell.config.stop_share)] if cell.config.patience else []
+    return (*search, *stopping)
+
+
+def _check_held_out(partition: Partition, shares: tuple[tuple[str, float], ...], labels: np.ndarray) -> None:
+    """Check that each client has enough training samples for `_held_out` of a cell."""
+    for purpose, share in shares:
+        partition = partition.with_validation(share, labels, purpose)
 
 
 def settings_here(table: Table) -> list[str]:
