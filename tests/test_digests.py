@@ -144,6 +144,15 @@ def test_the_order_of_definitions_does_not_count_and_that_of_other_statements_do
     assert digest(folder) != before
 
 
+@pytest.mark.parametrize("draw", ["RNG.normal()", "np.random.rand()", "random()"])
+def test_the_order_of_definitions_that_draw_random_numbers_counts(draw, folder):
+    head = "import numpy as np\nfrom random import random\n\nRNG = np.random.default_rng(0)\n"
+    (folder / "sample.py").write_text(f"{head}x = {draw}\ny = 2 * {draw}\n")
+    before = digest(folder)
+    (folder / "sample.py").write_text(f"{head}y = 2 * {draw}\nx = {draw}\n")
+    assert digest(folder) != before
+
+
 def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
     for name, body in (("first", "1"), ("second", "2")):
         (folder / f"{name}.py").write_text(
