@@ -153,6 +153,14 @@ def test_the_file_of_a_method_s_table_is_not_written_again(tables):
     assert file.read_text() == edited
 
 
+@pytest.mark.usefixtures("tables")
+def test_rows_that_the_base_has_got_since_are_named(edit, caplog):
+    with_method("small", "fedper")
+    edit("- fedavg\n", "- fedavg\n- local\n")
+    with_method("small", "fedper")
+    assert caplog.messages == ["tables/small-fedper.yaml lacks rows that small has: local"]
+
+
 @pytest.mark.parametrize("module", ["pipeline.compare", "pipeline.sweep.collection"])
 def test_the_examples_of_results_and_comparisons_give_what_they_say(module, tables):
     small = tables / "tables/small.yaml"
