@@ -104,8 +104,12 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
         title = f"{table.title}, with {method}"
         write_text(file, dumped({"extends": base, "title": title, "reference": method, **changes}))
         print(f"{file} is new; commit it, and results/ledger/ keeps its records")
-    elif method not in load_table(name).row_labels:
-        raise InvalidInput(str(table_file(name)), "its methods", f"a table with the row {method}")
+        return name
+    file, rows = table_file(name), load_table(name).row_labels
+    if method not in rows:
+        raise InvalidInput(str(file), "its methods", f"a table with the row {method}")
+    if lacking := [row for row in table.row_labels if row not in rows]:
+        log.warning("%s lacks rows that %s has: %s", file, base, ", ".join(lacking))
     return name
 
 

@@ -84,6 +84,9 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         raise unknown_name("table", table, known)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidInput("folder", str(folder), "a new or an empty folder")
+    name = folder.resolve().name
+    if name.encode(errors="ignore").decode() != name:
+        raise InvalidInput("folder", str(folder), "a name in UTF-8")
     if not shutil.which("git"):
         raise Missing("git", "not installed", "git, which DVC requires")
     content = load_table(table, ours)
@@ -99,7 +102,6 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
     write_text(folder / PARAMS, comments + SELECTION.format(table=table))
-    name = folder.resolve().name
     write_text(folder / "README.md", README.format(name=name, title=content.title))
     for command in (["init", "--quiet"], ["add", "--all"]):
         if subprocess.run(["git", "-C", str(folder), *command], check=False).returncode:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
 from pipeline.report.reproduction_page import Pending, write_page
 from pipeline.report.summary import summarise
@@ -44,7 +45,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         A line with the number of failed runs; empty if none failed. The next call retries them.
 
     Raises:
-        InvalidInput: the table has no published numbers, or as the stages.
+        InvalidInput: the table has no published numbers, the page cannot be written, or as the stages.
     """
     whole = _pinned(load_table(name))
     for setting in settings:
@@ -54,6 +55,8 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
     part = whole.part(subset)
     if not comparable_cells(part):
         raise InvalidInput("table", name, "a table with published numbers that can be compared")
+    folder = out or results_folder(name) / "reproduction"
+    check_writable(folder / "README.md", "--out")
     for warning in check_runs(name, part, whole=whole):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
     with table_lock(name), stoppable(name):
@@ -80,7 +83,6 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         ),
     }
     left_out = [setting for setting in whole.settings if setting not in part.settings]
-    folder = out or results_folder(name) / "reproduction"
     write_page(folder, summarise(results), computed, _by_cell(left), left_out, facts)
     print(f"{folder}/README.md")
     return failures(results)

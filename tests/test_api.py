@@ -141,6 +141,16 @@ def test_a_mistake_is_one_clear_line(arguments, line):
         pfl.simulate(**arguments)
 
 
+def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():
+    def failing(*_):
+        raise KeyError("no such class")
+
+    with pytest.raises(
+        InvalidInput, match=r"^metrics: failing .* returns numbers \(KeyError: 'no such class'\)"
+    ):
+        pfl.simulate(clients=4, metrics=[failing], on_round=lambda *_: pytest.fail("a round"), **SHORT)
+
+
 def test_a_metric_is_a_name_or_a_function():
     def mistakes(scores, labels):
         return (scores.argmax(1) != labels).sum()

@@ -396,6 +396,14 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_pa
     assert [path.stem for path in models.iterdir()] == trial.keys()
 
 
+def test_records_do_not_go_into_the_file_of_the_trials(tmp_path):
+    file = tmp_path / "trials.jsonl"
+    file.touch()
+    done = pfl("run-trials", str(file), "--rows", str(file))
+    assert done.returncode == 2
+    assert done.stderr.endswith("expected a file different from that of the trials\n")
+
+
 @pytest.mark.parametrize(
     "content",
     [None, b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],

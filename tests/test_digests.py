@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl.core.digests import Code, digest_of_modules
+from pfl.core.digests import FAMILIES, Code, digest_of_modules
+from pfl.engine.method import Method
+from pfl.methods import _families
 
 SAMPLE = '''
 """A module with what versions of Python parse or print in different ways."""
@@ -142,6 +144,15 @@ def test_the_order_of_definitions_does_not_count_and_that_of_other_statements_do
     assert digest(folder) != before
 
 
+@pytest.mark.parametrize("draw", ["RNG.normal()", "np.random.rand()", "random()"])
+def test_the_order_of_definitions_that_draw_random_numbers_counts(draw, folder):
+    head = "import numpy as np\nfrom random import random\n\nRNG = np.random.default_rng(0)\n"
+    (folder / "sample.py").write_text(f"{head}x = {draw}\ny = 2 * {draw}\n")
+    before = digest(folder)
+    (folder / "sample.py").write_text(f"{head}y = 2 * {draw}\nx = {draw}\n")
+    assert digest(folder) != before
+
+
 def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
     for name, body in (("first", "1"), ("second", "2")):
         (folder / f"{name}.py").write_text(
@@ -153,6 +164,26 @@ def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
     before = digest(folder)
     (folder / "sample.py").write_text("from first import first\nfrom second import f\n\ny = f() + first()\n")
     assert digest(folder) != before
+
+
+def test_modules_that_differ_in_their_imports_alone_are_told_apart(folder):
+    for name, origin in (("first", "sin"), ("second", "cos")):
+        (folder / f"{name}.py").write_text(
+            f"from math import {origin} as g\n\n\ndef f(x):\n    return g(x)\n"
+        )
+    text = "import first\nimport second\nfrom {} import f\n\ny = f(1)\n"
+    (folder / "sample.py").write_text(text.format("first"))
+    before = digest(folder)
+    assert edited(folder, "from first", "from second") != before
+
+
+def test_an_attribute_called_family_counts_unless_it_names_a_family_of_methods(folder):
+    (folder / "sample.py").write_text('class Noise:\n    family = "gaussian"\n')
+    before = digest(folder)
+    named = edited(folder, "gaussian", "mixing")
+    assert named != before
+    assert edited(folder, "mixing", "clustering") == named
+    assert set(FAMILIES) == {*_families.FAMILIES, Method.family}
 
 
 TWINS = """

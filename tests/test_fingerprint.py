@@ -7,8 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -417,10 +418,10 @@ def plugins(tmp_path: Path) -> Path:
 PAIRS = ["halfway/cnn_digits", "halfway/shallow", "fedavg/shallow", "fedavg/cnn_digits"]
 
 
-def ask(plugins: Path, what: str = "ask") -> dict[str, str]:
+def ask(plugins: Path, what: str = "ask", pairs: Sequence[str] = PAIRS) -> dict[str, str]:
     path = [ROOT, plugins / "method/site", plugins / "network/site", plugins]
     done = subprocess.run(
-        [sys.executable, "-c", ASK, what, *PAIRS],
+        [sys.executable, "-c", ASK, what, *pairs],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, path)),
@@ -432,7 +433,7 @@ def ask(plugins: Path, what: str = "ask") -> dict[str, str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return dict(zip(PAIRS, json.loads(done.stdout), strict=True))
+    return dict(zip(pairs, json.loads(done.stdout), strict=True))
 
 
 def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it(plugins):
@@ -477,6 +478,33 @@ def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):
     replace(plugins / "network/site/other/shallow.py", "16", "24")
     assert ask(plugins)["fedavg/shallow"] != entered["fedavg/shallow"]
     assert ask(plugins, "enter") == entered
+
+
+def test_the_file_of_another_plugin_accepts_nothing_for_a_method_that_it_has_not_tried(plugins):
+    ask(plugins, "enter")
+    entered = AcceptedCode.load(plugins / "project/behaviours.json")
+    (plugins / "project/behaviours.json").unlink()
+    before = ask(plugins)
+    del entered.components["method halfway"]
+    entered.save(plugins / "network/site/behaviours.json")
+    moved = {pair for pair, name in ask(plugins).items() if name != before[pair]}
+    assert moved == {"fedavg/shallow"}
+
+
+def test_each_file_in_a_project_s_folder_of_plugins_is_a_component_of_its_own(plugins):
+    methods = plugins / "project/plugins/methods"
+    methods.mkdir(parents=True)
+    (methods / "halved.py").write_text(dedent(METHOD).replace("helping", "plugins._shared"))
+    (methods.parent / "_shared.py").write_text("def group():\n    return 'head'\n")
+
+    def name() -> str:
+        return ask(plugins, pairs=["halved/cnn_digits"])["halved/cnn_digits"]
+
+    before = name()
+    (methods / "other.py").write_text(dedent(METHOD).replace("Halfway", "Other"))
+    assert name() == before
+    replace(methods.parent / "_shared.py", "head", "extractor")
+    assert name() != before
 
 
 # ---- the code that was imported ------------------------------------------------------------------------

@@ -55,6 +55,8 @@ def run_trials(
         print(f"pfl: warning: {line}", file=sys.stderr)
     rows = rows or file.with_suffix(".rows.jsonl")
     models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
+    if rows.resolve() == file.resolve():
+        raise InvalidInput("rows", str(rows), "a file different from that of the trials")
     check_files({"rows": rows, "save": models, "checkpoint": state})
     _run(_read(file), rows, execution)
 

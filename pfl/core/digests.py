@@ -1,8 +1,9 @@
 """Digests of code: modules, everything that they import, and the data files beside them.
 
-Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions,
-and declarations that are no numerics (search ranges) do not count. A digest is the same on every supported
-Python, and whatever is installed: modules are looked for on the disk, not imported.
+Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions
+(unless they draw random numbers), and declarations that are no numerics (search ranges) do not count. A
+digest is the same on every supported Python, and whatever is installed: modules are looked for on the disk,
+not imported.
 
 A module is the list of its top-level statements, and it is known by its *contents*: the names that it
 defines. In a statement, a name that was imported is replaced by what it refers to: of a library by the full
@@ -46,6 +47,12 @@ IGNORED_FILES = ("behaviours.json", "py.typed")
 C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 DECLARED = ("default", "choices")
 """Options of a hyperparameter's declaration that count. A default is in no trial's key."""
+
+FAMILIES = (
+    *("baseline", "local objective", "server optimisation", "personal layers", "personal model", "mixing"),
+    *("hypernetwork", "knowledge transfer", "clustering", "meta-learning", "asynchronous", "other"),
+)
+"""Values of `Method.family`, which the documentation alone reads."""
 
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
@@ -300,7 +307,8 @@ class Code:
     def _identity(self, module: Module) -> str:
         """By its contents or, where others near it define the same names, by what its statements say."""
         if module.contents in self._ambiguous and module.statements:
-            return _hash(" ".join([module.contents, *sorted(digest for digest, *_ in module.statements)]))
+            said = [" ".join([digest, *map(self._origin, names)]) for digest, *names in module.statements]
+            return _hash(" ".join([module.contents, *sorted(said)]))
         return module.contents
 
     def _store(self) -> None:
@@ -351,7 +359,11 @@ def _analysed(source: bytes, package: str) -> Module:
         if "__all__" in names_of:
             listed = [part.value for part in ast.walk(statement) if isinstance(part, ast.Constant)]
             public = sorted({*(public or ()), *map(str, listed)})
-        elif isinstance(statement, _DEFINITIONS) and all(count[name] == 1 for name in names_of):
+        elif (
+            isinstance(statement, _DEFINITIONS)
+            and all(count[name] == 1 for name in names_of)
+            and not _depends_on_order(statement, names, count)
+        ):
             lines.append(_line([statement], names, package))
         elif not isinstance(statement, ast.Import | ast.ImportFrom) or _is_star(statement):
             others.append(statement)
@@ -363,6 +375,16 @@ def _analysed(source: bytes, package: str) -> Module:
     imports = {module for name in _imports(statements, package) for module in name[1:]}
     contents = _hash(" ".join(sorted(count.keys() - {"__all__"})))
     return Module(contents, sorted(imports), names, lines, public)
+
+
+def _depends_on_order(statement: ast.stmt, names: Mapping[str, str], own: Iterable[str]) -> bool:
+    """Whether a definition draws random numbers, or calls a method of an object of the module, which may
+    change it."""
+    calls = [node.func for node in _walked([statement], inside=False) if isinstance(node, ast.Call)]
+    return any(
+        "rand" in (_dotted(call, names) or "") or (isinstance(call, ast.Attribute) and _root(call) in own)
+        for call in calls
+    )
 
 
 def _order(name: str, statements: Iterable[ast.stmt], package: str) -> str:
@@ -462,10 +484,10 @@ def _is_empty(node: Any) -> bool:
 
 
 def _is_family(node: Any) -> bool:
-    """Whether it says in which group of methods the documentation shows a class."""
+    """Whether it names the group of methods in which the documentation shows a class."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant) or len(node.targets) > 1:
         return False
-    return _root(node.targets[0]) == "family" and isinstance(node.value.value, str)
+    return _root(node.targets[0]) == "family" and node.value.value in FAMILIES
 
 
 def _is_star(node: ast.AST) -> bool:

@@ -23,7 +23,7 @@ from pfl.core.text import amount, listed
 from pfl.data import cache, checksum, stored
 from pfl.data.archive import check_archive
 from pfl.data.cache import Content
-from pfl.data.datasets import DATASETS
+from pfl.data.datasets import DATASETS, _npz
 from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
 from pfl.data.resize import Resize, resized
@@ -98,11 +98,15 @@ class Dataset:
         """Write the data set to an .npz file, which the command line and tables take as a data set.
 
         Raises:
-            InvalidInput: the name does not end in .npz, or the file cannot be written.
+            InvalidInput: the name does not end in .npz, a column has the name of another array of the file,
+                or the file cannot be written.
         """
         path = Path(path)
         if path.suffix != ".npz":
             raise InvalidInput("path", str(path), "a name that ends in .npz")
+        for name in self.columns:
+            if name in (*_npz.SAMPLES, *_npz.OWN):
+                raise InvalidInput("columns", name, "another name, as an array of the file has this one")
         arrays: dict[str, Any] = {
             "images" if self.is_images and self.shape[0] in (1, 3) else "samples": self.images,
             "labels": self.labels,

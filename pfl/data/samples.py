@@ -94,13 +94,16 @@ def _parts(sample: Any, place: int) -> tuple[Any, bool, Any, dict[str, Any]]:
         label = next((sample[name] for name in LABEL if name in sample), None)
         if known and label is not None:
             others = {name: sample[name] for name in sample if name not in (*known, *LABEL)}
-            plain = (int, str, np.integer)
-            columns = {name: value for name, value in others.items() if isinstance(value, plain)}
+            columns = {name: value for name, value in others.items() if _is_plain(value)}
             return sample[known[0]], known[0] in IMAGE, label, columns
     elif isinstance(sample, tuple | list) and len(sample) == 2:
         return sample[0], getattr(sample[0], "ndim", 0) != 1, sample[1], {}
     accepted = "(image, label), or a mapping with label and image or sample"
     raise InvalidInput("dataset", f"sample {place}", accepted)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | str | np.integer) and not isinstance(value, bool)
 
 
 def _label(label: Any, place: int) -> int:

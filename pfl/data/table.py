@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,11 @@ def from_table(
     """
     frame = _frame(table)
     known = [str(column) for column in frame.columns]
+    for column, count in Counter(known).items():
+        if count > 1:
+            raise InvalidInput("table", column, "columns with different names; this one occurs twice")
     frame = frame.set_axis(known, axis=1)
+    label = str(label)
     for parameter, names in (("label", [label]), ("columns", columns), ("drop", drop)):
         if isinstance(names, str):
             raise InvalidInput(parameter, names, "a list of names of columns")
@@ -75,7 +80,7 @@ def _frame(table: Any) -> Any:
         raise Missing("table", "pandas is not installed", "pandas (pip install pandas)") from None
     if isinstance(table, pd.DataFrame):
         return table
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+    readers = {".csv": _csv, ".parquet": pd.read_parquet}
     suffix = Path(table).suffix if isinstance(table, str | Path) else ""
     if suffix not in readers:
         raise InvalidInput("table", table, "a path that ends in .csv or .parquet, or a pandas data frame")
@@ -83,6 +88,15 @@ def _frame(table: Any) -> Any:
         return readers[suffix](Path(table).expanduser())
     except Exception as error:  # parsers raise many types of errors
         raise InvalidInput("table", str(table), f"a table that can be read ({first_line(error)})") from error
+
+
+def _csv(path: Path) -> Any:
+    """The rows of a CSV file, under the names of its first line: pandas renames those that occur twice."""
+    import pandas as pd
+
+    frame = pd.read_csv(path)
+    names = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].to_numpy()
+    return frame.set_axis(np.where(pd.isna(names), frame.columns, names), axis=1)
 
 
 def _plain(values: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 from pfl.client_metrics import CLIENT_METRICS, ClientMetricFunction
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
+from pfl.core.text import first_line
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.run.progress import progress as shown
@@ -125,6 +126,7 @@ def simulate(
     for line in (*warnings_of(config), *execution_warnings(execution)):
         warnings.warn(line, OptionWarning, stacklevel=2)
     data, split = divided(dataset, partition, clients, chosen)
+    check_metrics(config.metrics, len(data.classes))
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
 
@@ -267,6 +269,24 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
     if model.__module__ != MODELS.package + "." + name:
         MODELS.add(name, model)
     return name
+
+
+def check_metrics(names: Sequence[str], classes: int) -> None:
+    """Try metrics on made-up scores, as a simulation computes them after its last round.
+
+    Raises:
+        InvalidInput: a metric does not load, raises an error or returns no numbers.
+    """
+    labels = np.arange(min(10 * classes, 1000)) % classes
+    scores = np.random.default_rng(0).normal(size=(len(labels), classes))
+    for name in names:
+        metric = CLIENT_METRICS[name]
+        try:
+            np.asarray(metric(scores, labels), dtype=np.float64)
+        except (Exception, SystemExit) as error:  # whatever a user's function raises
+            why = f"{type(error).__name__}: {first_line(error)}"
+            accepted = f"a function of scores and labels that returns numbers ({why})"
+            raise InvalidInput("metrics", name, accepted) from error
 
 
 def known_metric(metric: ClientMetricFunction) -> str:

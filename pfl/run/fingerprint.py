@@ -157,9 +157,10 @@ class Components:
             return self._kernels, [KERNELS]
         kind, _, name = component.partition(" ")
         registry = REGISTRIES[kind]
-        module = registry.module(name)
-        whole = [_top(module)] if registry.plugin(name) else []
-        files = {name: file for package in whole for name, file in self.code.package(package).items()}
+        module, point = registry.module(name), registry.plugin(name)
+        whole = [_top(module)] if point else []
+        # A package is one component; in a project's folder of plugins, each file is one.
+        files = self.code.package(_top(module)) if point and point.dist else {}
         return files | self.code.reached([module, *files], self._is_no_method), whole
 
     def _is_no_engine(self, module: str) -> bool:
@@ -332,7 +333,8 @@ def _name(question: str, config: Config) -> str:
 
 def _accepting(names: Iterable[str]) -> AcceptedCode:
     """What is accepted for a method with a network, given their components."""
-    return _project() if any(map(is_plugin, names)) else _accepted(BUILTIN)
+    plugins = tuple(filter(is_plugin, names))
+    return _project(*plugins) if plugins else _accepted(BUILTIN)
 
 
 @cache
@@ -347,11 +349,17 @@ _names: dict[str, str] = {}
 
 
 @cache
-def _project() -> AcceptedCode:
-    """What the user's own projects accept: that in the working directory, and those of plugins."""
+def _project(*plugins: str) -> AcceptedCode:
+    """What the user's own projects accept: that in the working directory, and those of plugins.
+
+    Args:
+        plugins: components of plugins; files that lack one of them have not tried it, and do not count.
+    """
     merged = AcceptedCode()
     for path in project_files():
         part = AcceptedCode.load(path)
+        if not part.components.keys() >= set(plugins):
+            continue
         for name, digests in part.components.items():
             merged.components.setdefault(name, []).extend(digests)
         merged.revisions |= part.revisions

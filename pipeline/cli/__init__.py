@@ -217,10 +217,13 @@ def verify_(
     interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer
     used.
     """
+    from pfl.core.files import check_writable
     from pipeline.report.verification_page import write_page
     from pipeline.store.refusals import refusals
     from pipeline.sweep.verify import drawn, verify
 
+    if out:
+        check_writable(out / "README.md", "--out")
     rows = drawn(tables or (), sample, seed)
     options = "".join(f" {table}" for table in tables or ()) + (f" --sample {sample}" if sample else "")
     verified: list[Verification] = []
@@ -363,13 +366,15 @@ def compare(
     of that method are run, and the other rows come out of the ledger. For example
     `pfl compare pfedsim-table3 --method mymethod`.
     """
-    from pfl.core.files import write_text
+    from pfl.core.files import check_writable, write_text
     from pipeline.compare import compared
     from pipeline.report.comparison import comma_separated, markdown, text
 
     written = {".csv": comma_separated, ".md": markdown}
     if out and out.suffix not in written:
         raise InvalidInput("--out", out.name, "a file that ends with .csv or .md")
+    if out:
+        check_writable(out, "--out")
     columns = compared(names, method, settings.split(",") if settings else [])
     print(text(columns), end="")
     if out:

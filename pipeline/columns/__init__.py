@@ -77,15 +77,22 @@ UNSEEN = {
 
 def columns_of(records: Sequence[Record]) -> dict[str, Column]:
     """The `COLUMNS`, and for ``records`` that have them, those of unseen clients and two for each metric that
-    is a single number, by name."""
+    is a single number, by name; "metric_" is prefixed to a name that another column has."""
     columns = dict(COLUMNS)
-    if any(record.metrics.unseen for record in records):
-        columns |= UNSEEN
+
+    def add(name: str, column: Column) -> None:
+        while name in columns:
+            name = f"metric_{name}"
+        columns[name] = column
+
+    for name, column in UNSEEN.items():
+        if any(record.metrics.unseen for record in records):
+            add(name, column)
     for name in sorted({name for record in records for name in record.metrics.scalars}):
         about = CLIENT_METRICS.summary(name) if name in CLIENT_METRICS else ""
         explanation = f"{name}: {about}" if about else ""
-        columns[name] = Column(f"{name}, pooled", MetricOf(name, "pooled"), explanation)
-        columns[f"{name}_client_mean"] = Column(f"{name}, client mean", MetricOf(name, "client_mean"))
+        add(name, Column(f"{name}, pooled", MetricOf(name, "pooled"), explanation))
+        add(f"{name}_client_mean", Column(f"{name}, client mean", MetricOf(name, "client_mean")))
     return columns
 
 

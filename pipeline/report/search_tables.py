@@ -15,6 +15,7 @@ from pfl.core.hyper import Hyperparameter
 from pfl.core.text import amount, csv_text, gain
 from pfl.methods import METHODS
 from pipeline.columns import COLUMNS
+from pipeline.report.amounts import distinct
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
@@ -118,7 +119,7 @@ def rows(summary: Summary) -> str:
             place = (cell.cell, step.trial, step.seed, step.until)
             quantities = [None if record.failure else COLUMNS[name].of(record) for name in others]
             rows.append([*place, value, step.samples, parameters, step.error, *quantities])
-    return csv_text((*SEARCH_COLUMNS, *others), rows)
+    return csv_text((*SEARCH_COLUMNS, *distinct("column_", dict.fromkeys(others), SEARCH_COLUMNS)), rows)
 
 
 def last_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:

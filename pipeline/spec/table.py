@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
@@ -123,8 +124,10 @@ class Table(Strict):
 
     @property
     def row_labels(self) -> dict[str, str]:
-        """The heading of each row."""
-        return {row.id: row.label or row.name or METHODS.title(row.method) for row in self.methods}
+        """The heading of each row, with the row's name if others have the same heading."""
+        labels = {row.id: row.label or row.name or METHODS.title(row.method) for row in self.methods}
+        count = Counter(labels.values())
+        return {row: f"{label} ({row})" if count[label] > 1 else label for row, label in labels.items()}
 
     @property
     def searched_rows(self) -> list[Row]:

@@ -14,8 +14,10 @@ from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
+from pfl.run.api import check_metrics
 from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
+from pipeline.columns import COLUMNS, Column
 from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.params import load_part, selected_tables
@@ -46,6 +48,9 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     """
     chosen = list(names) if names else selected_tables()
     warnings = check_environment()
+    for name, column in COLUMNS.items():
+        if not isinstance(column, Column):
+            raise InvalidInput("report column", name, f"a Column of that name, not {column!r}")
     reports = [_check(name, load_table(name), load_part(name)) for name in chosen]
     for name in chosen:
         for folder in (manifest_file(name).parent, partitions_folder(name), results_folder(name)):
@@ -154,7 +159,8 @@ def _setup(cell: Cell) -> tuple[str, ...]:
 
 
 def _check_setup(cell: Cell, data: Definition) -> None:
-    """Check that the network takes the images, and that the method has the reported moment and group."""
+    """Check that the network takes the images, that metrics return numbers, and that the method has the
+    reported moment and group."""
     from pfl.engine.evaluation import moments
 
     small = dataclasses.replace(cell.config, batch_size=1)  # which determines the number of synthetic images
@@ -169,6 +175,7 @@ def _check_setup(cell: Cell, data: Definition) -> None:
     ) as error:  # raised by a third-party network or method, or for lack of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
+    check_metrics(cell.config.metrics, data.classes)
     known = ("headline", *moments(run.method, run.server))
     if cell.evaluation.moment not in known:
         raise unknown_name("evaluation.moment", cell.evaluation.moment, known)

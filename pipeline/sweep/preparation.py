@@ -12,14 +12,17 @@ import pipeline
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_json, write_text
+from pfl.data.checksum import digest
 from pfl.data.datasets import DATASETS
+from pfl.data.partition import parse_spec
 from pfl.data.partitions import PARTITIONS
+from pfl.data.partitions.file import File
 from pfl.run.sources import digest_of
-from pipeline.spec.cells import cells
+from pipeline.spec.cells import Cell, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.table import Table, load_table
-from pipeline.spec.yaml import dumped
+from pipeline.spec.yaml import dumped, located
 from pipeline.store.ledger import Ledger
 from pipeline.store.stage_files import load_manifest, save_division
 from pipeline.store.workspace import current_sources
@@ -27,7 +30,10 @@ from pipeline.sweep.check import check_tables
 from pipeline.sweep.dependencies import dependencies
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
 
 
 CHECKED = Path("data/check")
@@ -46,14 +52,16 @@ def check() -> None:
     ledger = Ledger(current_sources())
     package = Path(pipeline.__file__).parent.rglob("*")
     code = sorted(path for path in package if path.suffix in (".py", ".j2", ".css"))
+    divided_by = [partition_code()]
     for name in selected_tables():
-        table = load_table(name)
+        table, part = load_table(name), load_part(name)
+        divided_by += _index_lists(name, part)
         content = table.model_dump(mode="json", by_alias=True, exclude_unset=True)
         write_text(CHECKED / "tables" / f"{name}.yaml", dumped(content))
-        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, load_part(name), ledger))
+        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, part, ledger))
         shown = digest_of([*code, *_shown(name, table)])
         write_text(CHECKED / "report" / f"{name}.txt", f"{shown}\n")
-    write_text(CHECKED / "partition.txt", partition_code() + "\n")
+    write_text(CHECKED / "partition.txt", "\n".join(divided_by) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
 
 
@@ -71,6 +79,13 @@ def partition_code() -> str:
     registered = [registry.module(name) for registry in (DATASETS, PARTITIONS) for name in registry]
     code = digest_of_modules(["pfl.data.partition", "pfl.data.plot", *registered])
     return f"{code}, Pillow {version('pillow')}"
+
+
+def _index_lists(name: str, table: Table) -> list[str]:
+    """The files with index lists that a table's partitions are read from, with their digests."""
+    rules = {parse_spec(cell.partition)[1] for cell in cells(name, table)}
+    paths = sorted(rule.path for rule in rules if isinstance(rule, File))
+    return [f"{path} {digest(Path(path).expanduser())}" for path in paths]
 
 
 def download(name: str, part: Table | None = None) -> None:
@@ -105,15 +120,17 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: the download stage has not run, or a data set has changed since then.
+        InvalidInput: the download stage has not run, a data set has changed since then, or a client has too
+            few training samples for what a search and early stopping hold out.
     """
-    from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
+    from pfl.data.partition import follows_run, make_division, of_seed
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
     manifest = load_manifest(name)["datasets"]
-    divisions = {cell.partition_name: cell for cell in cells(name, table)}
+    wanted = cells(name, table)
+    divisions = {cell.partition_name: cell for cell in wanted}
     for division, cell in divisions.items():
         dataset = pfl.load(cell.dataset)
         if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
@@ -121,6 +138,10 @@ def partition(name: str, part: Table | None = None) -> None:
                 "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
             )
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
+        with located(f"{table_file(name)}: setting {cell.setting}"):
+            for shares in {_held_out(other) for other in wanted if other.partition_name == division}:
+                for own in {of_seed(divided, seed) for seed in seeds}:
+                    _check_held_out(own, shares, dataset.labels)
         save_division(divided, name, division)
         made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         notes = [*dataset.notes, *made.notes]
@@ -135,6 +156,19 @@ def partition(name: str, part: Table | None = None) -> None:
         figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         write_text(file.with_suffix(".svg"), svg_text(figure))
         print(f"{division}: {spec}, {made.clients} clients")
+
+
+def _held_out(cell: Cell) -> tuple[tuple[str, float], ...]:
+    """The shares of each client's training samples that a cell holds out one after another, by purpose."""
+    search = [("search.validation", cell.search.validation)] if cell.search else []
+    stopping = [("stop_share", cell.config.stop_share)] if cell.config.patience else []
+    return (*search, *stopping)
+
+
+def _check_held_out(partition: Partition, shares: tuple[tuple[str, float], ...], labels: np.ndarray) -> None:
+    """Check that each client has enough training samples for `_held_out` of a cell."""
+    for purpose, share in shares:
+        partition = partition.with_validation(share, labels, purpose)
 
 
 def settings_here(table: Table) -> list[str]:

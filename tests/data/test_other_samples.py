@@ -266,3 +266,16 @@ def test_a_missing_value_and_a_missing_table_are_one_clear_line(frame, tmp_path)
         pfl.from_table(tmp_path / "absent.csv", label="passed")
     with pytest.raises(InvalidInput, match=r"^table: students.xlsx .*ends in .csv or .parquet"):
         pfl.from_table("students.xlsx", label="passed")
+
+
+def test_a_column_that_occurs_twice_is_one_clear_line(frame, tmp_path):
+    twice = frame.rename(columns={"hours": "club"})
+    twice.to_csv(tmp_path / "students.csv", index=False)
+    for table in (twice, tmp_path / "students.csv"):
+        with pytest.raises(InvalidInput, match=r"^table: club is .*different names"):
+            pfl.from_table(table, label="passed")
+
+
+def test_a_column_without_a_text_for_its_name_is_named_by_it(frame):
+    data = pfl.from_table(frame.rename(columns={"passed": 0}), label=0)
+    assert data.classes == ("no", "yes")

@@ -109,3 +109,11 @@ def test_tensors_that_require_a_gradient_are_simulated():
 def test_an_image_of_another_kind_is_named_with_its_values(image, given):
     with pytest.raises(InvalidInput, match=f"^dataset: sample 1, {given}"):
         pfl.from_samples([(GREY, 0), (image, 0)])
+
+
+def test_columns_of_samples_that_a_file_cannot_hold_are_one_clear_line(tmp_path):
+    samples = [{"image": GREY, "label": i % 2, "domain": "ab"[i % 2], "flipped": True} for i in range(4)]
+    data = pfl.from_samples(samples)
+    assert list(data.columns) == ["domain"]
+    with pytest.raises(InvalidInput, match=r"^columns: domain is not accepted; expected another name"):
+        data.save(tmp_path / "data.npz")

@@ -82,6 +82,7 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
             "method: fedavg is not accepted; expected one that is no row of small",
         ),
         (["small", "--method", "fedpper"], "did you mean 'fedper'"),
+        (["small", "--method", "fedper", "--out", "params.yaml/x.md"], "--out: "),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(tables, arguments, said):
@@ -150,6 +151,14 @@ def test_the_file_of_a_method_s_table_is_not_written_again(tables):
     file.write_text(edited)
     assert with_method("small", "fedper") == "small-fedper"
     assert file.read_text() == edited
+
+
+@pytest.mark.usefixtures("tables")
+def test_rows_that_the_base_has_got_since_are_named(edit, caplog):
+    with_method("small", "fedper")
+    edit("- fedavg\n", "- fedavg\n- local\n")
+    with_method("small", "fedper")
+    assert caplog.messages == ["tables/small-fedper.yaml lacks rows that small has: local"]
 
 
 @pytest.mark.parametrize("module", ["pipeline.compare", "pipeline.sweep.collection"])

@@ -71,6 +71,16 @@ def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_cli
     assert columns["auroc"].explanation.startswith("auroc: Area under the ROC curve")
 
 
+def test_a_metric_replaces_no_column_of_its_name(entry):
+    metrics = {name: ClientMetric(0.8, 0.6, [0.6]) for name in ("seconds", "hits", "hits_client_mean")}
+    result = entry.rows[0].success
+    result = replace(result, metrics=replace(result.metrics, client_metrics=metrics))
+    columns = columns_of([replace(entry.rows[0], result=result)])
+    assert columns["seconds"] == COLUMNS["seconds"]
+    assert len(columns) == len(COLUMNS) + 2 * len(metrics)
+    assert columns["metric_seconds"].heading == "seconds, pooled"
+
+
 def test_unseen_clients_have_a_column_as_received_one_adapted_and_one_from_scratch(entry):
     accuracies = [Accuracy(pooled, 0.0, 0.0, 1.0) for pooled in (20.0, 70.0, 60.0)]
     metrics = replace(entry.rows[0].metrics, unseen=Unseen(*accuracies, ()))

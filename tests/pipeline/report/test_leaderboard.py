@@ -41,6 +41,20 @@ def test_methods_are_ranked_over_settings_and_seeds_by_their_selected_configurat
     assert [one.accuracy for one in ranked.standings] == pytest.approx([72.0, 71.0, 63.0, 51.0])
 
 
+def test_a_method_that_is_printed_under_the_name_of_another_has_a_place_of_its_own():
+    results = leaderboard()
+    rows = results["config"]["methods"]
+    results["config"]["methods"] = [
+        {**row, "label": "FedAvg"} if row["method"] == "fedprox" else row for row in rows
+    ]
+    assert [(one.place, one.label) for one in board(summary_of(results)).standings] == [
+        (1, "FedAvg (fedavg)"),
+        (2, "pFedSim"),
+        (3, "FedAvg (fedprox)"),
+        (4, "Local"),
+    ]
+
+
 def test_the_gain_from_tuning_is_the_selected_minus_the_pinned_configuration():
     first, second, *_ = board(summary_of(leaderboard())).standings
     assert (first.gain.mean, first.gain.pairs, first.gain.over) == (pytest.approx(11.0), 3, "seed")

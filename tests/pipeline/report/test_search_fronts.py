@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.columns import COLUMNS
 from pipeline.report import search_fronts, search_tables
 from pipeline.report.summary import Summary
 from tests.pipeline.fake_results import cell_of, fake_results, search_step, summary_of
@@ -60,3 +61,9 @@ def test_the_csv_file_has_a_column_for_each_further_objective(summary):
     lines = list(csv.DictReader(io.StringIO(search_tables.rows(summary))))
     own = [float(line["megabytes"]) for line in lines if line["cell"] == CELL]
     assert own == [40.0, 50.0, 20.0, 60.0]
+
+
+def test_an_objective_with_the_name_of_a_column_of_the_csv_file_has_a_column_of_its_own(monkeypatch):
+    monkeypatch.setitem(COLUMNS._added, "seed", COLUMNS["megabytes"])
+    (first, *_) = csv.DictReader(io.StringIO(search_tables.rows(summary_of(results(["accuracy", "seed"])))))
+    assert float(first["column_seed"]) == TRAFFIC[0]

@@ -8,7 +8,9 @@ import zipfile
 
 import pytest
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.errors import InvalidInput
+from pipeline.columns import COLUMNS
 from pipeline.sweep.check import check_tables
 from tests.papers import copy_numbers
 
@@ -30,6 +32,22 @@ def test_a_simulation_that_rows_share_is_counted_once(edit):
     edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
     edit("search: {trials: 4}\n", "")
     assert check_tables() == ["small: 4 cells, 4 runs"]
+
+
+def test_a_metric_that_fails_is_found_out(edit, monkeypatch):
+    def failing(*_):
+        return {}["accuracy"]
+
+    monkeypatch.setitem(CLIENT_METRICS._added, "failing", failing)
+    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [failing]}")
+    assert message().endswith("a function of scores and labels that returns numbers (KeyError: 'accuracy')")
+
+
+def test_a_report_column_that_is_none_is_found_out(monkeypatch):
+    monkeypatch.setitem(COLUMNS._added, "seed", len)
+    assert message() == "report column: seed is not accepted; expected a Column of that name, not " + repr(
+        len
+    )
 
 
 def test_the_tables_are_those_of_params_yaml_unless_named(project):

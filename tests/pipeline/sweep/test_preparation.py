@@ -339,6 +339,30 @@ def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, mo
     assert before.endswith(f", Pillow {version('pillow')}")
 
 
+@pytest.mark.usefixtures("project")
+def test_an_edit_of_a_file_of_index_lists_divides_the_data_again(edit):
+    edit('  two: "pathological:2"', '  two: "file:lists.json"')
+    edit("clients: 5\n", "clients: 1\n")
+    contents = set()
+    for last in (3, 4):
+        Path("lists.json").write_text(json.dumps({"0": {"train": [0, 1], "test": [2, last]}}))
+        preparation.check()
+        contents.add(Path("data/check/partition.txt").read_text())
+    assert len(contents) == 2
+
+
+@pytest.mark.usefixtures("data")
+def test_a_client_with_one_training_sample_is_found_out_before_a_search(edit):
+    edit('  two: "pathological:2"', '  two: "file:lists.json"')
+    edit("clients: 5\n", "clients: 1\n")
+    Path("lists.json").write_text(json.dumps({"0": {"train": [0], "test": [1]}}))
+    expected = r"setting two: search.validation: 0.2 .*client 0 has only one training sample$"
+    with pytest.raises(InvalidInput, match=expected):
+        preparation.partition("small")
+    edit("search: {trials: 4}\n", "")
+    preparation.partition("small")
+
+
 @pytest.mark.usefixtures("data")
 def test_a_search_on_partitions_of_each_seed_has_partitions_of_its_own_seeds(edit):
     edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')

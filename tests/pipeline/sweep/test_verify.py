@@ -247,6 +247,13 @@ def test_a_simulation_that_raises_is_one_line_and_the_others_run(published, monk
 
 
 @pytest.mark.usefixtures("project")
+def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_computed():
+    ended = pfl("ledger", "verify", "small", "--out", "params.yaml")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "params.yaml/README.md is not accepted; expected a file that can be written" in ended.stderr
+
+
+@pytest.mark.usefixtures("project")
 def test_a_sample_is_drawn_by_its_seed_from_rows_of_today_s_code_that_are_not_refused(ledger):
     rows = [row for trial in iter(scheduler_of(ledger).next, None) for row in fake_run(trial)]
     stale, refused, *current = (replace(row, sources=SOURCES) for row in rows)
