@@ -43,8 +43,8 @@ def from_table(
         name: of the data set; by default that of the file.
 
     Raises:
-        InvalidInput: the table cannot be read, a column does not exist or two have one name, a value is missing
-            or no number, or the labels are real numbers.
+        InvalidInput: the table cannot be read, a column does not exist or two have one name, a value is
+            missing or no number, or the labels are real numbers.
     """
     frame = _frame(table)
     known = [str(column) for column in frame.columns]
