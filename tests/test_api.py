@@ -64,6 +64,13 @@ def test_a_plot_of_two_methods_has_a_line_for_each(runs):
     assert axes.get_lines()[0].get_ydata()[-1] == pytest.approx(mean)
 
 
+def test_a_plot_counts_clients_in_integers_and_its_legend_covers_no_curve(runs):
+    axes = runs.plot("clients")
+    axes.figure.draw_without_rendering()
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
+
+
 @pytest.mark.parametrize("what", ["clients", "summary"])
 def test_clients_and_summary_are_drawn_on_given_axes(what, runs):
     axes = mpl.pyplot.figure().subplots()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import runpy
 import shlex
@@ -27,6 +28,7 @@ from pfl.data.partitions import PARTITIONS
 from pfl.methods import METHODS
 from pfl.run.trials import Trial, json_ready
 from pfl.run.validation import execution_warnings
+from pipeline.cli.stage import matching_tables
 from tests.command import pfl
 from tests.conftest import make_trial
 
@@ -470,6 +472,62 @@ def test_a_mistake_in_a_method_of_one_s_own_begins_its_traceback_in_that_file(tm
     assert first == "Traceback (most recent call last):"
     assert place.strip() == f'File "{file}", line 6, in aggregate'
     assert last.startswith("AttributeError: 'Server' object has no attribute 'averaeg'")
+
+
+def test_a_mistake_in_a_method_in_the_package_begins_its_traceback_in_that_file(monkeypatch):
+    fedper = METHODS["fedper"]
+    monkeypatch.setattr(fedper.__module__ + ".FedPer.warm_up", lambda *_: 0)
+    monkeypatch.setattr("pfl.engine.server.Server.average", lambda _: 1 / 0)
+    done = pfl("run", "--method", "fedper", *QUICK)
+    assert done.returncode == 1
+    place = done.stderr.splitlines()[1]
+    assert re.search(r'File ".*/pfl/methods/fedper.py", line \d+, in aggregate', place)
+
+
+def test_a_syntax_error_in_a_method_is_shown_without_the_files_that_import_it(tmp_path, monkeypatch):
+    file = tmp_path / "unfinished.py"
+    file.write_text("class Unfinished(\n")
+    monkeypatch.setattr("pfl.cli.run.simulate", lambda *_, **__: runpy.run_path(str(file)))
+    done = pfl("run", *QUICK)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].strip() == f'File "{file}", line 1'
+
+
+@pytest.mark.parametrize("command", ["methods", ""])
+def test_output_whose_reader_has_ended_is_no_error(command):
+    code = f"import sys; from pfl.cli import main; sys.argv = ['pfl', *{command.split()}]; main()"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("pfl partition", "partition partitions"),
+        ("pfl run --met", "--method --metrics"),
+        ("pfl run --method pfedsi", "pfedsim"),
+        ("pfl ledger why digits", "digits digits-search"),
+    ],
+)
+def test_tab_completes_commands_options_and_names(words, completions, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("_PFL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    code = "import sys; from pfl.cli import main; sys.argv = ['pfl']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == completions.split()
+    assert done.stderr == ""
+
+
+def test_outside_of_a_project_tab_completes_no_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert matching_tables("d") == []
 
 
 def test_a_wrong_name_among_many_lists_the_nearest():

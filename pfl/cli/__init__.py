@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import io
+import os
 import sys
 import sysconfig
 import traceback
@@ -24,7 +25,6 @@ from pfl.core.errors import DataWarning, InvalidInput, OptionWarning
 app = typer.Typer(
     help="Personalised federated learning: simulate, compare, reproduce.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -84,22 +84,37 @@ def main() -> None:
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
     try:
+        status = _status()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        status = 1
+    if status == 130:
+        print("pfl: interrupted", file=sys.stderr)
+    if "triton" not in sys.modules:  # its bindings report objects that live until exit as leaks
+        gc.freeze()
+    sys.exit(status)
+
+
+def _status() -> int | None:
+    """Run the command, and report an error; the exit status."""
+    status: int | None
+    try:
         status = app(standalone_mode=False)
     except UsageError as error:
         status = _usage(error)
     except (KeyboardInterrupt, typer.Abort):
         status = 130
     except BaseException as error:
+        if isinstance(error, SystemExit) and _origin(error).startswith("typer."):
+            # At the end of Tab completion, or in the place of a BrokenPipeError.
+            raise error.__context__ or error from None
         message = _explained(error)
         if message is None:
             traceback.print_exception(error.with_traceback(_from_own_file(error)))
-            sys.exit(1)
+            return 1
         status = _fail(message)
-    if status == 130:
-        print("pfl: interrupted", file=sys.stderr)
-    if "triton" not in sys.modules:  # its bindings report objects that live until exit as leaks
-        gc.freeze()
-    sys.exit(status)
+    return status
 
 
 def _explained(error: BaseException) -> str | None:
@@ -113,7 +128,7 @@ def _explained(error: BaseException) -> str | None:
             text = f"{error.name} is not installed; this command needs {needed}"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
-    elif isinstance(error, SystemExit):  # click raises none here
+    elif isinstance(error, SystemExit):
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
     elif isinstance(error, MemoryError | RuntimeError):
         from pfl.run.trials import cause_of
@@ -122,16 +137,29 @@ def _explained(error: BaseException) -> str | None:
     return text
 
 
-def _from_own_file(error: BaseException) -> TracebackType | None:
-    """The traceback from the first file that is neither ours nor installed; the whole one if there is none.
+def _origin(error: BaseException) -> str:
+    """The module that has raised an error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals["__name__"])
 
-    That file is usually a user's method, and the callers of a method are not at fault.
+
+def _from_own_file(error: BaseException) -> TracebackType | None:
+    """The traceback from the first file that may be the user's; the whole one if there is none.
+
+    This is a method, a network, or a file that is neither ours nor installed. Its callers are not at fault. A
+    syntax error itself names its file.
     """
+    if isinstance(error, SyntaxError):
+        return None
     package = Path(__file__).parents[1]
     ours = [str(package), str(package.with_name("pipeline"))]
     ours += map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    components = (str(package / "methods"), str(package / "models"))
     trace = error.__traceback__
-    while trace and trace.tb_frame.f_code.co_filename.startswith(("<", *ours)):
+    while trace:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(components) or not file.startswith(("<", *ours)):
+            break
         trace = trace.tb_next
     return trace or error.__traceback__
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pfl.cli.options import names_in
 from pfl.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def methods(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="By default all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[METHOD]...", help="By default all.", autocompletion=names_in("pfl.methods", "METHODS")
+        ),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for documentation.")] = False,
 ) -> None:
     """List the methods and their hyperparameters."""

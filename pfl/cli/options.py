@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -54,6 +55,16 @@ def _option(declaration: type, name: str) -> inspect.Parameter:
         default=getattr(declaration, name),
         annotation=Annotated[kind, typer.Option(help=texts(declaration)[name], metavar=metavar)],
     )
+
+
+def names_in(module: str, registry: str) -> Callable[[str], list[str]]:
+    """Tab completion by the names in a registry, whose module is only imported then."""
+
+    def complete(incomplete: str) -> list[str]:
+        names = getattr(importlib.import_module(module), registry)
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
 
 
 @cache

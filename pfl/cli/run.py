@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from pfl.cli.options import EXECUTED, check_files, with_options
+from pfl.cli.options import EXECUTED, check_files, names_in, with_options
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY, Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
@@ -38,13 +38,25 @@ IN_PLACE_OF = {"seeds": "seed", "partition_file": "partition"}
 @with_options({Config: TRAINING, Execution: EXECUTED})
 def run(
     context: typer.Context,
-    method: Annotated[str, typer.Option(help="See `pfl methods`.")] = Config.method,
+    method: Annotated[
+        str, typer.Option(help="See `pfl methods`.", autocompletion=names_in("pfl.methods", "METHODS"))
+    ] = Config.method,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyperparameter of the method.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="See `pfl models`; by default one that fits.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="See `pfl models`; by default one that fits.",
+            autocompletion=names_in("pfl.models", "MODELS"),
+        ),
+    ] = None,
     dataset: Annotated[
-        str, typer.Option(help="A name of `pfl datasets`, or an image folder, zip, tar or npz file.")
+        str,
+        typer.Option(
+            help="A name of `pfl datasets`, or an image folder, zip, tar or npz file.",
+            autocompletion=names_in("pfl.data.datasets", "DATASETS"),
+        ),
     ] = "digits",
     partition: Annotated[
         str, typer.Option(help="RULE:ARG[,KEY=VALUE...]; see `pfl partitions`.")

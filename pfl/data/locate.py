@@ -130,7 +130,10 @@ def _unofficial(name: str, path: Path, definition: Definition | None = None) -> 
     if path.suffix == ".npz":
         return Located(name, "npz", _npz.read, (path,), definition)
     if not path.is_dir() and not path.name.endswith(_ARCHIVES):
-        raise InvalidInput("dataset", str(path), f"a folder or a file ending in {', '.join(_ARCHIVES)}")
+        accepted = f"a folder or a file ending in {', '.join(_ARCHIVES)}"
+        if path.suffix in (".csv", ".parquet"):
+            accepted = "an .npz file; pfl.from_table reads this file, and `save` of the data set writes one"
+        raise InvalidInput("dataset", str(path), accepted)
     if definition and definition.alternative:
         return Located(name, "copy", definition.alternative, (path,), definition)
     return Located(name, "image-folder", _image_folder.read, (path,), definition)

@@ -35,7 +35,8 @@ def from_table(
     alphabetical order; a truth value is 0 or 1.
 
     Args:
-        table: a path that ends in .csv or .parquet, or a pandas data frame. Parquet needs pyarrow.
+        table: a path that ends in .csv or .parquet, or a pandas data frame, for example of a CSV file with
+            semicolons. Parquet needs pyarrow.
         label: the column with the class of each row, integers from 0 or names.
         columns: integers or texts that are no features, for the partition rule ``by``, such as the school of
             a student.
@@ -43,7 +44,8 @@ def from_table(
         name: of the data set; by default that of the file.
 
     Raises:
-        InvalidInput: the table cannot be read, a column does not exist, or a value is missing or no number.
+        InvalidInput: the table cannot be read, a column does not exist or two have one name, a value is
+            missing or no number, or the labels are real numbers.
     """
     frame = _frame(table)
     known = [str(column) for column in frame.columns]
@@ -65,6 +67,8 @@ def from_table(
         if (missing := frame[column].isna()).any():
             accepted = "a value in each row; fill or drop missing values first"
             raise InvalidInput("table", f"{column} of row {int(missing.to_numpy().argmax())}", accepted)
+    if frame[label].dtype.kind == "f" and (frame[label] % 1 != 0).any():
+        raise InvalidInput("label", f"{label} with real numbers", "a column of classes, integers or names")
     return from_arrays(
         np.concatenate([_encoded(frame[column]) for column in features], axis=1),
         _plain(frame[label]),
@@ -84,10 +88,14 @@ def _frame(table: Any) -> Any:
     suffix = Path(table).suffix if isinstance(table, str | Path) else ""
     if suffix not in readers:
         raise InvalidInput("table", table, "a path that ends in .csv or .parquet, or a pandas data frame")
+    path = Path(table).expanduser()
+    if not path.exists():
+        raise InvalidInput("table", str(table), "an existing file")
     try:
-        return readers[suffix](Path(table).expanduser())
+        return readers[suffix](path)
     except Exception as error:  # parsers raise many types of errors
-        raise InvalidInput("table", str(table), f"a table that can be read ({first_line(error)})") from error
+        accepted = f"a table that pandas reads without options, or a data frame ({first_line(error)})"
+        raise InvalidInput("table", str(table), accepted) from error
 
 
 def _csv(path: Path) -> Any:

@@ -83,14 +83,18 @@ class Runs(Sequence["Result"]):
         if not self.runs:
             raise InvalidInput("plot", "no run", "at least one")
         frame = self.to_frame(what)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if ax is None else {}
         if ax is None:
-            _, ax = _library("matplotlib.pyplot").subplots()
+            _, ax = _library("matplotlib.pyplot").subplots(layout="constrained")
         named = [name for name in self[0].labels if name != "seed"]
         for label, own in frame.groupby(named, sort=False):
             _PLOTS[what](ax, ", ".join(map(str, label)), own)
         ax.set_ylabel("accuracy (%)")
-        if what != "summary":
-            ax.legend()
+        if what == "summary":
+            ax.tick_params("x", labelrotation=90)  # names of many runs overlap otherwise
+        else:
+            ax.locator_params("x", integer=True)
+            ax.legend(**beside)  # of many runs, it would cover curves
         return ax
 
 

@@ -18,7 +18,7 @@ from pipeline.cli import exports
 from pipeline.cli import leaderboard as leaderboards
 from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
-from pipeline.cli.stage import TableName
+from pipeline.cli.stage import TableName, matching_tables
 
 if TYPE_CHECKING:
     from pipeline.spec.table import Table
@@ -78,7 +78,10 @@ def init(
 
 def check(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...", help="By default those of params.yaml.", autocompletion=matching_tables
+        ),
     ] = None,
 ) -> None:
     """Validate tables and the environment before any compute."""
@@ -88,7 +91,10 @@ def check(
 
 
 def tables(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="By default all.", autocompletion=matching_tables),
+    ] = None,
 ) -> None:
     """List the tables with their size."""
     from pipeline.spec.table import load_table
@@ -303,7 +309,9 @@ def report(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...", help="By default as in params.yaml; all published tables with --publish."
+            metavar="[TABLE]...",
+            help="By default as in params.yaml; all published tables with --publish.",
+            autocompletion=matching_tables,
         ),
     ] = None,
     publish: Annotated[
@@ -344,7 +352,10 @@ def report(
 
 
 def compare(
-    names: Annotated[list[str], typer.Argument(metavar="TABLE...", help="See `pfl tables`.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="TABLE...", help="See `pfl tables`.", autocompletion=matching_tables),
+    ],
     method: Annotated[
         str | None,
         typer.Option(help="Run this method in a table that extends TABLE by it; see `pfl methods`."),
@@ -382,7 +393,12 @@ def compare(
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A paper's table; see `pfl tables`.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="A paper's table; see `pfl tables`.", autocompletion=matching_tables
+        ),
+    ],
     hours: Annotated[float, typer.Option(min=0, help="Time for the computation, which ends then.")],
     settings: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only these settings; by default all.")

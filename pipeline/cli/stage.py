@@ -11,7 +11,20 @@ import typer
 
 from pfl.core.errors import InvalidInput
 
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
+
+def matching_tables(incomplete: str) -> list[str]:
+    """Tab completion by the names of the tables."""
+    from pipeline.spec.paths import table_names
+
+    try:
+        return [name for name in table_names() if name.startswith(incomplete)]
+    except InvalidInput:  # there are none
+        return []
+
+
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="See `pfl tables`.", autocompletion=matching_tables)
+]
 
 
 def check() -> None:

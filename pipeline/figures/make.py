@@ -181,7 +181,7 @@ def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
         lines.append(f"Reduced: {'; '.join(notes)}.")
     lines += [f"Without result: {cause}." for cause in runs.failed]
     if commit().dirty or any(row.sources.dirty for row in runs.used):
-        lines.append("Computed by uncommitted code.")
+        lines.append("Computed from uncommitted files.")
     return lines
 
 

@@ -167,7 +167,7 @@ def notices(summary: Summary) -> list[str]:
         for model in sorted(scratch)
     ]
     if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
-        lines.append("Some numbers were computed by uncommitted code.")
+        lines.append("Some numbers were computed from uncommitted files.")
     # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
     troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run", "not selected")

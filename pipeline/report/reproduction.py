@@ -91,7 +91,7 @@ def commands(summary: Summary, root: Path) -> list[str]:
     clone = ["git clone . ../anew && cd ../anew"]
     if (root / "pfl").is_dir():
         clone += [] if code.commit == "unknown" else [f"git checkout {code.commit}"]
-        clone += ["# without the uncommitted edits"] if code.dirty else []
+        clone += ["# copy the files here that were not committed"] if code.dirty else []
         install = "make .venv && . .venv/bin/activate"
     elif code.version:
         install = f"pip install 'pfl-repro[pipeline]=={code.version}'"

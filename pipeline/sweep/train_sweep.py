@@ -76,12 +76,13 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     folder = results_folder(name)
     print(f"{name}: {ran}; see {folder}/")
     if scheduler.ran:
-        copied = (
-            "records of uncommitted files are not copied to"
+        push = "`dvc push` while params.yaml selects the table"
+        share = (
+            f"use {push}; records of uncommitted files are not copied to {PUBLISHED}/"
             if ledger.sources.dirty
-            else "git shares the records in"
+            else f"commit {PUBLISHED}/{name}.jsonl, or use {push}"
         )
-        print(f"{name}: `dvc push` shares this while params.yaml selects the table; {copied} {PUBLISHED}/")
+        print(f"{name}: to share the results, {share}")
     for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")

@@ -258,12 +258,30 @@ def test_a_wrong_column_of_a_table_is_one_clear_line(frame, options, complaint):
         pfl.from_table(frame, **options)
 
 
+def test_real_numbers_are_no_classes(frame):
+    with pytest.raises(InvalidInput, match=r"^label: hours with real numbers .*integers or names"):
+        pfl.from_table(frame, label="hours")
+    assert pfl.from_table(frame.assign(passed=[0.0, 1.0] * 4), label="passed").classes == ("0.0", "1.0")
+
+
+def test_columns_of_one_name_are_one_clear_line(frame):
+    with pytest.raises(InvalidInput, match=r"^table: school, .*different names"):
+        pfl.from_table(frame.rename(columns={"id": "school"}), label="passed")
+
+
+def test_a_table_as_a_data_set_of_the_command_line_names_the_function_that_reads_it(frame, tmp_path):
+    frame.to_csv(tmp_path / "students.csv")
+    with pytest.raises(InvalidInput, match=r"^dataset: .*students.csv .*\.npz file; pfl.from_table reads"):
+        pfl.load(str(tmp_path / "students.csv"))
+
+
 def test_a_missing_value_and_a_missing_table_are_one_clear_line(frame, tmp_path):
     frame.loc[3, "hours"] = None
     with pytest.raises(InvalidInput, match=r"^table: hours of row 3 .*fill or drop missing values"):
         pfl.from_table(frame, label="passed")
-    with pytest.raises(InvalidInput, match=r"^table: .*absent.csv .*No such file"):
-        pfl.from_table(tmp_path / "absent.csv", label="passed")
+    for absent in ("absent.csv", "absent.parquet"):
+        with pytest.raises(InvalidInput, match=rf"^table: .*{absent} .*an existing file"):
+            pfl.from_table(tmp_path / absent, label="passed")
     with pytest.raises(InvalidInput, match=r"^table: students.xlsx .*ends in .csv or .parquet"):
         pfl.from_table("students.xlsx", label="passed")
 

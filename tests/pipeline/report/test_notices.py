@@ -139,7 +139,7 @@ def test_seeds_that_stopped_early_are_said_with_their_rounds(tmp_path):
 
 
 def test_numbers_of_an_edited_tree_are_marked(tmp_path):
-    assert "computed by uncommitted code" in small(tmp_path, sources={**SOURCES, "dirty": True})
+    assert "computed from uncommitted files" in small(tmp_path, sources={**SOURCES, "dirty": True})
 
 
 def test_a_complete_table_on_original_data_has_no_notice(tmp_path):
@@ -194,7 +194,7 @@ def test_in_another_project_than_ours_the_simulator_is_installed(code, installed
 def test_edits_that_are_in_no_commit_are_said_to_be_missing_in_a_clone(tmp_path):
     (tmp_path / "pfl").mkdir()
     commands = small(tmp_path, sources={**SOURCES, "dirty": True}).partition("```sh\n")[2].splitlines()
-    assert commands[2] == "# without the uncommitted edits"
+    assert commands[2] == "# copy the files here that were not committed"
 
 
 def test_the_time_of_the_simulations_is_added_up(tmp_path):

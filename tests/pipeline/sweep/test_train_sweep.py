@@ -68,16 +68,21 @@ def test_a_sweep_writes_results_and_metrics(ready):
 
 @pytest.mark.usefixtures("ready")
 @pytest.mark.parametrize(
-    ("dirty", "said"),
-    [(False, "git shares the records in"), (True, "records of uncommitted files are not copied to")],
+    ("dirty", "share"),
+    [
+        (False, "commit results/ledger/small.jsonl, or use `dvc push` while params.yaml selects the table"),
+        (
+            True,
+            "use `dvc push` while params.yaml selects the table; records of uncommitted files are not copied "
+            "to results/ledger/",
+        ),
+    ],
 )
-def test_a_sweep_says_how_new_records_get_to_others(dirty, said, capsys, monkeypatch):
+def test_a_sweep_says_how_new_records_get_to_others(dirty, share, capsys, monkeypatch):
     sources = dataclasses.replace(SOURCES, dirty=dirty)
     monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: sources)
     sweep("small")
-    last = capsys.readouterr().out.splitlines()[-1]
-    shared = "small: `dvc push` shares this while params.yaml selects the table"
-    assert last == f"{shared}; {said} results/ledger/"
+    assert capsys.readouterr().out.splitlines()[-1] == f"small: to share the results, {share}"
 
 
 @pytest.mark.usefixtures("ready")
