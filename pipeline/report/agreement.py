@@ -178,8 +178,7 @@ def rankings(summary: Summary) -> dict[str, Ranking]:
 def claims(summary: Summary) -> list[Tested]:
     """Each claim that the table's file declares, tested on the printed numbers and on ours."""
     printed = {(e.setting, e.row): e.published.mean for e in summary.compared if e.published}
-    columns = {name: summary.columns[name] for name in summary.table.settings}
-    rows = summary.labels
+    columns, rows = summary.settings, summary.labels
     pinned, selected = (_by_seed(lines, columns) for lines in (summary.pinned, summary.selected))
     return [
         Tested(

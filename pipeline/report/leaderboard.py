@@ -103,11 +103,6 @@ class Board:
     left_out: tuple[str, ...]
 
     @property
-    def settings(self) -> dict[str, str]:
-        """Label by setting."""
-        return _settings(self.summary)
-
-    @property
     def shown(self) -> dict[str, Column]:
         """The report columns of the table: those of `SHOWN` for which there are numbers."""
         return {
@@ -131,7 +126,7 @@ class Board:
             sentences.append(f"Its lead over {baseline} is {signed(gap.mean)} points{interval}.")
         level = [standing for standing in others if standing.level]
         if level:
-            ranks = amount(len(self.summary.table.seeds) * len(self.settings), "rank")
+            ranks = amount(len(self.summary.table.seeds) * len(self.summary.settings), "rank")
             sentences.append(
                 f"With {ranks} per method, Nemenyi's test separates it from {len(others) - len(level)} of "
                 f"the {len(others)} others ({LEVEL}: not separated)."
@@ -162,14 +157,13 @@ class Board:
     @property
     def limits(self) -> list[str]:
         """What the page does not show, in sentences."""
-        table, records = self.summary.table, self.summary.rows
+        table, records, settings = self.summary.table, self.summary.rows, self.summary.settings
         networks, datasets = ({record.config["model"] for record in records}, {r.dataset for r in records})
         seeds = amount(len(table.seeds), "seed")
-        kinds = "; ".join(self.settings.values())
         lines = [
             f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "
-            f"in {amount(len(self.settings), 'way')} ({kinds}), with {seeds} each. Other networks, data or "
-            "numbers of rounds may order the methods differently.",
+            f"in {amount(len(settings), 'way')} ({'; '.join(settings.values())}), with {seeds} each. "
+            "Other networks, data or numbers of rounds may order the methods differently.",
         ]
         if table.search and table.search.budget:
             lines.append(
@@ -187,7 +181,7 @@ class Board:
 def board(summary: Summary) -> Board | None:
     """The leaderboard of a table; None for fewer than three methods with numbers in every setting."""
     summary = summary.without(summary.empty)
-    settings = list(_settings(summary))
+    settings = list(summary.settings)
     pinned = {line.row: line for line in summary.pinned}
     lines = pinned | {line.row: line for line in summary.selected}
     complete = [line for line in lines.values() if settings and _complete(line, settings)]
@@ -275,7 +269,7 @@ def _csv_row(board: Board, standing: Standing) -> dict[str, object]:
         "tuned_settings": standing.tuned,
         **{moment: decimals(value) for moment, value in standing.moments.items()},
     }
-    scores = {name: decimals(standing.scores[name].mean) for name in board.settings}
+    scores = {name: decimals(standing.scores[name].mean) for name in board.summary.settings}
     scored = {**own, **distinct("setting_", scores, {*own, "keys"})}
     quantities = {name: decimals(standing.quantities[name]) for name in board.columns}
     return {**scored, **distinct("column_", quantities, {*scored, "keys"}), "keys": " ".join(standing.keys)}
@@ -291,10 +285,6 @@ def difference_text(gap: PairedDifference | None) -> str:
     if gap is None:
         return ""
     return signed(gap.mean) + (f" ({gap.interval})" if gap.interval else "")
-
-
-def _settings(summary: Summary) -> dict[str, str]:
-    return {name: label for name, label in summary.columns.items() if name in summary.table.settings}
 
 
 def _complete(line: Line, settings: Iterable[str]) -> bool:

@@ -37,7 +37,7 @@ class Lead:
         column: its label.
         best: labels of the first: several if they are exactly level.
         score: their accuracy, in percent.
-        second: label of the next.
+        second: label of the next, or "no other".
         gap: the first minus the second.
         level: labels of the methods that do not differ significantly from the first, perhaps the second.
         unknown: labels of those without an interval.
@@ -82,8 +82,7 @@ class Lead:
 def leads(summary: Summary) -> list[Lead]:
     """The first of each column with at least two methods, among the selected configurations if there are
     any."""
-    columns = (_lead(summary, name) for name in summary.table.settings if name in summary.columns)
-    return [lead for lead in columns if lead]
+    return [lead for name in summary.settings if (lead := _lead(summary, name))]
 
 
 def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> str:
@@ -124,14 +123,13 @@ def _lead(summary: Summary, setting: str) -> Lead | None:
     others = [candidate for candidate in ordered if candidate[2] < top]
     first = best[0][1]
     gaps = {label: difference(_reading(first), _reading(entry)) for label, entry, _ in others}
-    if not others:
-        return Lead(summary.columns[setting], tuple(label for label, *_ in best), top, "no other", None)
+    second = others[0][0] if others else "no other"
     return Lead(
         column=summary.columns[setting],
         best=tuple(label for label, *_ in best),
         score=top,
-        second=others[0][0],
-        gap=gaps[others[0][0]],
+        second=second,
+        gap=gaps.get(second),
         level=tuple(label for label, gap in gaps.items() if gap and gap.sign == 0),
         unknown=tuple(label for label, gap in gaps.items() if gap is None or gap.sign is None),
     )
@@ -182,8 +180,7 @@ def mean_ranks(summary: Summary) -> Ranks | None:
 
     by_column = {
         name: {line.label: entry.score.mean for line, entry in methods(summary, name) if entry.score}
-        for name in summary.table.settings
-        if name in summary.columns
+        for name in summary.settings
     }
     labels = list(dict.fromkeys(label for column in by_column.values() for label in column))
     whole = [column for column in by_column.values() if len(column) == len(labels)]
@@ -211,7 +208,7 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | N
     nemenyi = posthoc_nemenyi_friedman(accuracies)
     nemenyi.index = nemenyi.columns = list(labels)
     friedman = float(friedmanchisquare(*accuracies.T).pvalue)
-    ordered = dict(sorted(means.items(), key=lambda one: one[1]))
+    ordered = dict(sorted(means.items(), key=lambda item: item[1]))
     return Ranks(ordered, over, friedman, nemenyi)
 
 

@@ -123,9 +123,7 @@ def _methods(summary: Summary) -> list[Line]:
         entries = {
             name: entry
             for name, entry in line.entries.items()
-            if name in summary.table.settings
-            and entry.evaluation.is_accuracy
-            and not entry.evaluation.clients
+            if name in summary.settings and entry.is_of_all
         }
         simulated = tuple(tuple(record.key for record in entry.rows) for entry in entries.values())
         if any(simulated) and simulated not in listed:
@@ -141,7 +139,7 @@ def at_moment(evaluation: Evaluation, moment: At) -> Evaluation:
 
 def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
     by_setting: dict[str, dict[Place, AtMoment]] = {}
-    for setting in summary.table.settings:
+    for setting in summary.settings:
         column = {
             (line.row, line.configuration): line.entries[setting] for line in lines if setting in line.entries
         }

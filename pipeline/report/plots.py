@@ -232,7 +232,7 @@ def panels(
         share: whether the panels share the ranges of their axes.
         drawn: which entries are drawn; by default those with a result.
     """
-    settings = [name for name in summary.columns if name in summary.table.settings]
+    settings = list(summary.settings)
     across = min(3, len(settings))
     down = -(-len(settings) // across)
     extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore higher

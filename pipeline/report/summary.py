@@ -105,7 +105,7 @@ class Summary:
 
     Attributes:
         table: all settings and rows, even if only a part was run, with the requested seeds.
-        columns: label by setting, in the table's order.
+        columns: label by setting or average, in the table's order.
         pinned, selected: one line per method, in the table's order; selected is empty without a search.
         results: the whole outcome of the sweep.
     """
@@ -125,6 +125,11 @@ class Summary:
     def labels(self) -> dict[str, str]:
         """Label by row."""
         return self.table.row_labels
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Label by setting: the columns without the average."""
+        return {name: label for name, label in self.columns.items() if name in self.table.settings}
 
     @property
     def partitions(self) -> dict[str, str]:

@@ -44,7 +44,7 @@ def tuned(summary: Summary) -> list[Tuned]:
     """The searched methods that are done before and after, by setting, the best after tuning first."""
     pinned = {line.row: line for line in summary.pinned}
     rows = []
-    settings = [name for name in summary.columns if name in summary.table.settings]
+    settings = list(summary.settings)
     for setting in settings:
         pairs = [(pinned[line.row].entries[setting], line.entries[setting]) for line in summary.selected]
         pairs = [pair for pair in pairs if all(entry.status == "done" for entry in pair)]
@@ -63,7 +63,7 @@ def tuned(summary: Summary) -> list[Tuned]:
                     *_gain(*pair),
                 )
             )
-    return sorted(rows, key=lambda one: (settings.index(one.setting), one.selected))
+    return sorted(rows, key=lambda method: (settings.index(method.setting), method.selected))
 
 
 def overall(rows: Sequence[Tuned]) -> str:

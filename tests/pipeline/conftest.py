@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pfl.cli import app
 from pfl.data.partition import Partition
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
 from pfl.run.trials import Hardware, Record, Result, Sources, Trial, Versions
+from pipeline.cli import add_commands
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
+from pipeline.sweep.collection import in_memory
 from pipeline.sweep.scheduler import Scheduler
 from tests.pipeline.running import BIN
 
@@ -45,6 +49,8 @@ HARDWARE = Hardware("a CPU", 2, 1, None, "cpu", "loop")
 VERSIONS = Versions("3.11.9", "2.15.0", "0.1.0")
 
 Run = Callable[[Trial], list[Record]]
+
+add_commands(app)  # as the entry point does in a process of its own
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -119,6 +125,24 @@ def ledger(project: Path) -> Ledger:
     return Ledger(SOURCES)
 
 
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
+    """The trials that sweeps run, which cost nothing; the code is that of made-up records."""
+    for module in ("collection", "train_sweep"):
+        monkeypatch.setattr(f"pipeline.sweep.{module}.current_sources", lambda _: SOURCES)
+    monkeypatch.setenv("PFL_TRACKER", "none")
+    ran: list[Trial] = []
+    monkeypatch.setattr("pipeline.sweep.cluster.run", lambda scheduler, *_: ran.extend(finish(scheduler)))
+    return ran
+
+
+def printed(*arguments: str) -> str:
+    """What ``pfl`` prints with these arguments; what is wrong with them is raised."""
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
 def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
     """The scheduler of the project's table over five clients of a made-up data set."""
     table = load_table("small")
@@ -129,6 +153,11 @@ def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
         partitions[name] = Partition(spec, indices, indices, data_checksum="d" * 64)
     images = {"digits": {"shape": [1, 8, 8], "classes": 10}}
     return Scheduler(cells("small", table), table, partitions, images, ledger, **callbacks)
+
+
+def fill_ledger(table: str) -> None:
+    """Put made-up records of all runs of a table into the ledger."""
+    finish(in_memory(table, load_table(table), Ledger(SOURCES)))
 
 
 def fake_run(trial: Trial) -> list[Record]:

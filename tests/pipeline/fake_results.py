@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,11 @@ def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.ra
     }
 
 
+def ledger_rows(cell: str, accuracies: Iterable[float], **options: Any) -> list[dict[str, Any]]:
+    """The lines of a cell's seeds, which reach these accuracies."""
+    return [ledger_row(cell, seed, accuracy=accuracy, **options) for seed, accuracy in enumerate(accuracies)]
+
+
 def record_of(row: dict[str, Any]) -> Record:
     return parse_record(json.dumps(row).encode())
 
@@ -226,10 +232,7 @@ def fake_results(
                 "pinned": {
                     "number": 0 if search else None,
                     "params": {},
-                    "records": [
-                        ledger_row(cell, seed, accuracy=accuracy, **shared)
-                        for seed, accuracy in enumerate(reached)
-                    ],
+                    "records": ledger_rows(cell, reached, **shared),
                 },
                 "selected": None,
                 "searched": [],
@@ -249,10 +252,7 @@ def fake_results(
                 entry["selected"] = {
                     "number": number,
                     "params": best["params"],
-                    "records": [
-                        ledger_row(cell, seed, accuracy=accuracy + gain, lr=lr, **shared)
-                        for seed, accuracy in enumerate(reached)
-                    ],
+                    "records": ledger_rows(cell, [value + gain for value in reached], lr=lr, **shared),
                 }
             cells.append(entry)
     return {
@@ -294,6 +294,19 @@ def fake_results(
         "trials_from_ledger": 0,
         "sources": SOURCES,
     }
+
+
+def reach(cell: dict[str, Any], *accuracies: float) -> None:
+    """Let the pinned configuration of a cell reach these accuracies, one per seed."""
+    cell["pinned"]["records"] = ledger_rows(cell["cell"], accuracies)
+
+
+def results_by_row(settings: int = 1, **accuracies: tuple[float, ...]) -> dict[str, Any]:
+    """The results of a table whose rows reach these accuracies, one per seed, in every column."""
+    results = fake_results(len(accuracies), settings, seeds=len(next(iter(accuracies.values()))))
+    for cell in results["cells"]:
+        reach(cell, *accuracies[cell["row"]])
+    return results
 
 
 def search_step(

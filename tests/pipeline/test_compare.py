@@ -11,32 +11,22 @@ import pytest
 
 import pfl as package
 from pfl.core.errors import InvalidInput
+from pfl.run.trials import Trial
 from pipeline.compare import compare, with_method
 from pipeline.spec.table import load_table
-from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
-from pipeline.sweep.collection import in_memory
 from tests.command import pfl
-from tests.pipeline.conftest import SOURCES, fake_run, finish
-
-
-def simulate(table: str) -> None:
-    """Fill the ledger with made-up records of a table."""
-    finish(in_memory(table, load_table(table), Ledger(SOURCES)))
+from tests.pipeline.conftest import fill_ledger
 
 
 @pytest.fixture
-def tables(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tables(prepared: Path, ran: list[Trial]) -> Path:  # noqa: ARG001 - no trial of these tests trains
     """Two tables with records, of which the second has a lower rate in one of its rows."""
-    for module in ("collection", "train_sweep"):
-        monkeypatch.setattr(f"pipeline.sweep.{module}.current_sources", lambda _: SOURCES)
-    monkeypatch.setenv("PFL_TRACKER", "none")
-    monkeypatch.setattr("pipeline.sweep.cluster.run", lambda *_: pytest.fail("a trial has run"))
     (prepared / "tables/slow.yaml").write_text(
         "extends: small\nmethods: [fedavg, {method: fedprox, schedule: {lr: 0.01}}]\n"
     )
     for table in ("small", "slow"):
-        simulate(table)
+        fill_ledger(table)
     return prepared
 
 
@@ -52,7 +42,7 @@ def test_cells_of_two_tables_are_subtracted_seed_by_seed():
     assert frame.loc["FedAvg", "slow"]["difference"] == 0
 
 
-def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
+def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables, ran):
     shown = pfl("compare", "small", "slow", "--out", "both.md").stdout.splitlines()
     assert shown[0] == "dir"
     assert shown[1].split() == ["small", "slow", "slow", "−", "small"]
@@ -65,6 +55,7 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
         *(("FedProx", "small"), ("FedProx", "slow")),
     ]
     assert "--out: both.pdf is not accepted" in pfl("compare", "small", "slow", "--out", "both.pdf").stderr
+    assert ran == []
 
 
 @pytest.mark.parametrize(
@@ -85,31 +76,26 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables):
         (["small", "--method", "fedper", "--out", "params.yaml/x.md"], "--out: "),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(tables, arguments, said):
+def test_a_mistake_is_one_line_and_nothing_is_run_or_written(tables, ran, arguments, said):
     before = sorted((tables / "tables").iterdir())
     done = pfl("compare", *arguments)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
+    assert ran == []
     assert sorted((tables / "tables").iterdir()) == before
 
 
 def test_tables_without_a_common_cell_cannot_be_compared(tables):
     (tables / "tables/other.yaml").write_text("extends: small\nmethods: [fedper]\n")
-    simulate("other")
+    fill_ledger("other")
     with pytest.raises(InvalidInput, match="share a setting and the printed name of a row"):
         compare("small", "other")
 
 
-def test_of_a_method_among_the_rows_of_a_table_only_the_method_is_run(tables, monkeypatch):
+def test_of_a_method_among_the_rows_of_a_table_only_the_method_is_run(tables, ran):
     (tables / "params.yaml").write_text("tables: [slow]\nsubset: {methods: [fedavg], seeds: [1]}\n")
-    ran: list[str] = []
-
-    def run(scheduler, *_):
-        ran.extend(trial.cell for trial in finish(scheduler, fake_run))
-
-    monkeypatch.setattr("pipeline.sweep.cluster.run", run)
     frame = compare("small", method="fedper").set_index("row")
-    assert set(ran) == {"dir/fedper"}
+    assert {trial.cell for trial in ran} == {"dir/fedper"}
     assert set(frame["table"]) == {"small-fedper"}
     assert dict(frame["status"]) == {"FedAvg": "done", "FedProx": "done", "FedPer": "done"}
     assert dict(frame["minus"].fillna("")) == {"FedAvg": "FedPer", "FedProx": "FedPer", "FedPer": ""}
@@ -120,9 +106,8 @@ def test_of_a_method_among_the_rows_of_a_table_only_the_method_is_run(tables, mo
     assert (ran, again.equals(frame)) == ([], True)
 
 
-def test_rows_that_the_ledger_lacks_are_not_run_beside_a_method(tables, monkeypatch, caplog):
+def test_rows_that_the_ledger_lacks_are_not_run_beside_a_method(tables, caplog):
     (tables / ".sweeps/ledger/small.jsonl").unlink()
-    monkeypatch.setattr("pipeline.sweep.cluster.run", lambda scheduler, *_: finish(scheduler))
     frame = compare("small", method="fedper").set_index("row")
     assert frame["status"]["FedProx"] == "not run"
     assert (
@@ -170,7 +155,7 @@ def test_the_examples_of_results_and_comparisons_give_what_they_say(module, tabl
         "extends: digits\nmethods: [fedavg, {method: fedprox, schedule: {lr: 0.1}}]\n"
     )
     for name in ("digits", "digits-tuned"):
-        for stage in (preparation.download, preparation.partition, simulate):
+        for stage in (preparation.download, preparation.partition, fill_ledger):
             stage(name)
     outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": package})
     assert (outcome.failed, outcome.attempted) == (0, 2)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pfl.run.trials import Trial
 from pipeline.spec.table import load_table
-from pipeline.store.ledger import Ledger
-from pipeline.sweep.collection import in_memory
 from tests.command import pfl
-from tests.pipeline.conftest import SOURCES, fake_run, finish
+from tests.pipeline.conftest import fill_ledger
 
 BOARD = """\
 extends: small
@@ -21,28 +20,18 @@ report: leaderboard
 """
 
 
-@pytest.fixture
-def ran(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A leaderboard whose runs are in the ledger; the cells of the trials that run after that."""
-    for module in ("collection", "train_sweep"):
-        monkeypatch.setattr(f"pipeline.sweep.{module}.current_sources", lambda _: SOURCES)
-    monkeypatch.setenv("PFL_TRACKER", "none")
+@pytest.fixture(autouse=True)
+def _board(prepared: Path, ran: list[Trial]) -> None:  # noqa: ARG001 - no trial of these tests trains
+    """A leaderboard whose runs are in the ledger."""
     (prepared / "tables/board.yaml").write_text(BOARD)
-    finish(in_memory("board", load_table("board"), Ledger(SOURCES)), fake_run)
-    ran: list[str] = []
-
-    def run(scheduler, *_):
-        ran.extend(trial.cell for trial in finish(scheduler, fake_run))
-
-    monkeypatch.setattr("pipeline.sweep.cluster.run", run)
-    return ran
+    fill_ledger("board")
 
 
 @pytest.mark.slow
 def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(ran):
     done = pfl("leaderboard", "add", "fedper", "--table", "board")
     assert done.returncode == 0, done.stderr
-    assert set(ran) == {"dir/fedper"}
+    assert {trial.cell for trial in ran} == {"dir/fedper"}
     table = load_table("board-with-fedper")
     assert (table.search.budget, table.seeds) == (1, [0, 1, 2])
     assert "FedPer has place " in done.stdout
@@ -71,7 +60,6 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
         (["fedper"], "table: leaderboard-digits"),
     ],
 )
-@pytest.mark.usefixtures("ran")
 def test_a_mistake_is_one_line_and_nothing_is_written(arguments, said):
     done = pfl("leaderboard", "add", *arguments)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -7,28 +7,16 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
-from pfl.cli import app
 from pfl.core.errors import InvalidInput
-from pipeline.cli import add_commands
 from pipeline.figures import make
 from pipeline.figures.figure import FigureChanges
 from pipeline.spec.table import Subset, Table
 from tests.command import pfl
+from tests.pipeline.conftest import printed
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
 
-add_commands(app)  # as the entry point does in a process of its own
-
-
 COMMIT = ["-c", "user.name=Tests", "-c", "user.email=tests@example.org", "commit", "-qm", "state"]
-
-
-def run(*arguments: str) -> str:
-    """What a command prints."""
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0
-    return done.stdout
 
 
 @pytest.mark.usefixtures("project")
@@ -36,8 +24,8 @@ def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
     made = []
     monkeypatch.setattr(make, "make", lambda *arguments: made.append(arguments) or ["a line"])
     options = "--rounds 2 --epochs 3 --dataset digits --model lenet5 --clients 4 --settings a,b --methods c"
-    assert run("figure", "fedcac-figure5", *options.split(), "--out", "elsewhere") == "a line\n"
-    assert run("figure", "fedcac-figure5") == "a line\n"
+    assert printed("figure", "fedcac-figure5", *options.split(), "--out", "elsewhere") == "a line\n"
+    assert printed("figure", "fedcac-figure5") == "a line\n"
     changes = FigureChanges(2, 3, 4, "digits", "lenet5", Subset(settings=["a", "b"], methods=["c"]))
     assert made == [
         ("fedcac-figure5", changes, Path("elsewhere").resolve(), f" {options}"),
@@ -53,7 +41,7 @@ def test_a_table_that_cannot_be_used_does_not_hide_the_others():
     for name, old, new in (("method", "fedprox", "fedporx"), ("value", "mu: 0.1", "nu: 0.1")):
         file = Path(f"tables/{name}.yaml")
         file.write_text(file.read_text().replace(old, new))
-    done = CliRunner().invoke(app, "tables", catch_exceptions=False)
+    done = pfl("tables")
     assert done.stdout.splitlines()[1].startswith("small ")
     said = (
         "table: 'a name' is not accepted; expected a file name of letters",
@@ -70,7 +58,7 @@ def test_a_project_without_a_valid_table_is_one_line(edit):
     with pytest.raises(
         InvalidInput, match=r"tables: small is not accepted; expected at least one valid table"
     ):
-        run("tables")
+        printed("tables")
 
 
 def test_a_search_is_exported_as_a_table(project):
@@ -79,22 +67,22 @@ def test_a_search_is_exported_as_a_table(project):
     chosen["searched"][1]["params"]["lr"] = 0.125
     chosen["selection"] = {"trial": 1, "comparisons": [{"trial": 1, "gain": 1.5, "error": None}]}
     write_results(results, project)
-    table = Table.model_validate(YAML(typ="safe").load(run("search", "export", "fake")))
+    table = Table.model_validate(YAML(typ="safe").load(printed("search", "export", "fake")))
     (row,) = (row for row in table.methods if row.id == "pfedsim")
     assert row.settings["cifar10-0.1"].schedule.lr == 0.125
 
 
 def test_the_overview_says_where_it_is(project):
-    assert run("overview") == "overview: reports/README.md\n"
+    assert printed("overview") == "overview: reports/README.md\n"
     assert (project / "reports/README.md").is_file()
 
 
 def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
-    assert run("report", "--publish") == ""
+    assert printed("report", "--publish") == ""
     (project / "reports/tables/small").mkdir(parents=True)
     (project / "reports/tables/small/README.md").touch()
     said = "small: no cell to report: data, or records of the current code, are missing\n"
-    assert run("report", "small") == run("report", "--publish") == said
+    assert printed("report", "small") == printed("report", "--publish") == said
     assert [path.name for path in (project / "reports/tables/small").iterdir()] == ["README.md"]
 
 
@@ -102,11 +90,12 @@ def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
 def test_what_is_exported_is_written_where_the_command_is_given():
     Path("below").mkdir()
     assert (
-        run("export", "croissant", "small", "--out", "below/out") == f"{Path('below/out').resolve()}: dir\n"
+        printed("export", "croissant", "small", "--out", "below/out")
+        == f"{Path('below/out').resolve()}: dir\n"
     )
     assert sorted(path.name for path in Path("below/out").iterdir()) == ["dir.csv", "dir.json"]
     with pytest.raises(InvalidInput, match=r"table: smal is not accepted.*did you mean 'small'"):
-        run("export", "rocrate", "smal", "--out", "crate")
+        printed("export", "rocrate", "smal", "--out", "crate")
     assert not Path("crate").exists()
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from pfl.core.errors import InvalidInput
-from pipeline.cli import add_commands
 from pipeline.figures.figure import FigureChanges, changed, load_figure, parts_of
 from pipeline.figures.plots import PLOTS
 from pipeline.spec.paths import figure_names, table_file
 from pipeline.spec.table import Subset
 from pipeline.sweep.check import check_runs
+from tests.pipeline.conftest import printed
 
 
 @pytest.mark.parametrize("name", figure_names())
@@ -87,9 +85,7 @@ def test_a_wrong_file_is_one_clear_line(project: Path):
 
 
 def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
-    app = typer.Typer()
-    add_commands(app)
-    listed = CliRunner().invoke(app, ["figures", "fedcac-figure1", "pfedsim-figure3"]).output.splitlines()
+    listed = printed("figures", "fedcac-figure1", "pfedsim-figure3").splitlines()
     (first,) = (line for line in listed if line.startswith("fedcac-figure1a"))
     assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, runs, client-epochs
     assert any("pfedsim-figure3" in line and "needs no runs" in line for line in listed)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.report.table_report import write_report
 from tests.papers import copy_numbers
-from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import cell_of, fail, fake_results, reach, write_results
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
 
@@ -26,9 +26,7 @@ def realistic() -> dict:
         | {"settings": ["cifar10-0.5"]},
     ]
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
-    cell_of(results, "cifar10-0.1/local")["pinned"]["records"] = [
-        ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((80, 82))
-    ]
+    reach(cell_of(results, "cifar10-0.1/local"), 80, 82)
     partial, failed = cell_of(results, "cifar10-0.5/fedavg"), cell_of(results, "cifar10-0.5/fedprox")
     fail(partial["pinned"], 1)
     fail(failed["pinned"], 0, 1)

@@ -20,12 +20,11 @@ from pipeline.report.agreement import (
     resamples,
     tally,
 )
-from pipeline.report.table_report import write_report
 from pipeline.report.verdicts import Verdict
 from pipeline.spec.paths import PAPERS, TABLES
 from tests.papers import copy_numbers
-from tests.pipeline.fake_results import diverge, fake_results, ledger_row, summary_of, write_results
-from tests.pipeline.report.conftest import line_of, readme_of, realistic, report_of, small
+from tests.pipeline.fake_results import diverge, fake_results, reach, results_by_row, summary_of
+from tests.pipeline.report.conftest import PUBLISHED, line_of, readme_of, realistic, report_of, small
 
 
 def test_the_answer_comes_before_the_table(readme, page):
@@ -63,16 +62,12 @@ def test_cells_that_share_a_simulation_count_it_once(tmp_path):
     results = fake_results(methods=3, settings=1, seeds=1)
     cells = [cell["pinned"] for cell in results["cells"]]
     cells[1]["records"] = cells[0]["records"]
-    write_results(results, tmp_path)
-    assert (
-        "3 cells were run, from 2 simulations." in (write_report("fake", tmp_path) / "README.md").read_text()
-    )
+    assert "3 cells were run, from 2 simulations." in readme_of(results, tmp_path)
 
 
 def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_by_themselves():
     results = fake_results(methods=4, seeds=1, settings=1, published={"paper": "pfedsim", "table": "3"})
-    place = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
-    results["config"]["settings"]["cifar10-0.1"]["published"] = place
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
     results["config"]["published"]["incomparable"] = [{"rows": ["fedprox"], "why": "Other clients."}]
     cells = [cell["pinned"] for cell in results["cells"]]
     cells[1]["records"] = cells[0]["records"]
@@ -153,8 +148,7 @@ def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, 
 
 def test_rows_that_share_a_printed_number_have_no_ranking():
     results = fake_results(methods=4, settings=1, seeds=1, published={"paper": "pfedsim", "table": "3"})
-    place = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
-    results["config"]["settings"]["cifar10-0.1"]["published"] = place
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
     assert rankings(summary_of(results))
     results["config"]["methods"][1]["published"] = {"method": "local"}
     assert not rankings(summary_of(results))
@@ -186,12 +180,8 @@ def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder
     ],
 )
 def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, shown):
-    results = fake_results(methods=2, settings=1, seeds=3)
+    results = results_by_row(local=local, pfedsim=(70.0, 70.0, 70.0))
     results["config"]["claims"] = [{"says": "best", "place": "here", "kind": "best", "row": "pfedsim"}]
-    for cell, accuracies in zip(results["cells"], (local, (70.0, 70.0, 70.0)), strict=True):
-        cell["pinned"]["records"] = [
-            ledger_row(cell["cell"], seed, accuracy=accuracy) for seed, accuracy in enumerate(accuracies)
-        ]
     (tested,) = claims(summary_of(results))
     assert tested.ours.answer == answer
     assert shown in tested.ours.shown
@@ -199,14 +189,9 @@ def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, 
 
 def claimed(*claims_: dict, **accuracies: tuple[float, ...]) -> list:
     """Claims about pFedSim in one column, with the given accuracies of each row by seed."""
-    results = fake_results(methods=3, settings=1, seeds=3)
+    results = results_by_row(**accuracies)
     place = {"says": "best", "place": "here", "row": "pfedsim"}
     results["config"]["claims"] = [{**place, **claim} for claim in claims_]
-    for cell in results["cells"]:
-        cell["pinned"]["records"] = [
-            ledger_row(cell["cell"], seed, accuracy=value)
-            for seed, value in enumerate(accuracies[cell["row"]])
-        ]
     return claims(summary_of(results))
 
 
@@ -227,9 +212,7 @@ def in_columns(settings: int, run: int, claim: dict, seeds: int = 3, **levels: f
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] in columns[:run]]
     for cell in results["cells"]:
         level = levels[cell["row"]] + (5 if cell["row"] == "local" and cell["setting"] == columns[1] else 0)
-        cell["pinned"]["records"] = [
-            ledger_row(cell["cell"], seed, accuracy=level + 0.1 * seed) for seed in range(seeds)
-        ]
+        reach(cell, *(level + 0.1 * seed for seed in range(seeds)))
     return claims(summary_of(results))
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pipeline.report.leaderboard import board, comma_separated
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import fake_results, ledger_rows, summary_of
 from tests.pipeline.report.conftest import report_of
 
 ROWS = ("local", "fedavg", "fedprox", "pfedsim")
@@ -25,8 +25,8 @@ def leaderboard(**changes: object) -> dict:
         for name, accuracies in (("pinned", PINNED), ("selected", SELECTED)):
             accuracy = accuracies[cell["row"]]
             lr = 0.05 if accuracy == PINNED[cell["row"]] else 0.1
-            records = [ledger_row(cell["cell"], seed, accuracy=accuracy + seed, lr=lr) for seed in range(3)]
-            cell[name] = {**cell[name], "records": records}
+            reached = [accuracy + seed for seed in range(3)]
+            cell[name] = {**cell[name], "records": ledger_rows(cell["cell"], reached, lr=lr)}
     return results
 
 

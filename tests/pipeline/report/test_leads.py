@@ -9,25 +9,14 @@ import pytest
 from scipy.stats import studentized_range
 
 from pipeline.report.leads import diagram, headline, leads, mean_ranks, ranks_of
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import results_by_row, summary_of
 from tests.pipeline.report.conftest import readme_of, report_of
 
 SETTING = "cifar10-0.1"
 
 
-def results_of(settings: int = 1, **accuracies: tuple[float, ...]) -> dict:
-    """A table whose rows end with these accuracies, one per seed, in every column."""
-    results = fake_results(len(accuracies), settings, seeds=len(next(iter(accuracies.values()))))
-    for cell in results["cells"]:
-        cell["pinned"]["records"] = [
-            ledger_row(cell["cell"], seed, accuracy=value)
-            for seed, value in enumerate(accuracies[cell["row"]])
-        ]
-    return results
-
-
 def test_the_first_leads_by_its_distance_to_the_second_with_an_interval_over_the_seeds():
-    results = results_of(local=(50.0, 51.0, 52.0), fedavg=(69.0, 72.0, 69.0), pfedsim=(70.0, 71.0, 72.0))
+    results = results_by_row(local=(50.0, 51.0, 52.0), fedavg=(69.0, 72.0, 69.0), pfedsim=(70.0, 71.0, 72.0))
     (lead,) = leads(summary_of(results))
     assert (lead.best, lead.second, lead.level) == (("pFedSim",), "FedAvg", ("FedAvg",))
     assert lead.score == pytest.approx(71.0)
@@ -41,38 +30,38 @@ def test_the_first_leads_by_its_distance_to_the_second_with_an_interval_over_the
 
 
 def test_exact_ties_are_ties_and_nothing_else_is():
-    results = results_of(local=(50.0,) * 3, fedavg=(70.0, 71.0, 72.0), pfedsim=(70.0, 71.0, 72.0))
+    results = results_by_row(local=(50.0,) * 3, fedavg=(70.0, 71.0, 72.0), pfedsim=(70.0, 71.0, 72.0))
     (lead,) = leads(summary_of(results))
     assert lead.best == ("FedAvg", "pFedSim")
     assert "FedAvg and pFedSim (level at 71.00) by" in lead.text
-    close = results_of(local=(50.0,) * 3, fedavg=(70.0, 71.0, 72.0), pfedsim=(70.0, 71.0, 72.001))
+    close = results_by_row(local=(50.0,) * 3, fedavg=(70.0, 71.0, 72.0), pfedsim=(70.0, 71.0, 72.001))
     summary = summary_of(close)
     assert leads(summary)[0].best == ("pFedSim",)
     assert [line.entries[SETTING].rank for line in summary.pinned] == [None, 2, 1]
 
 
 def test_all_methods_level_have_no_second():
-    (lead,) = leads(summary_of(results_of(fedavg=(70.0,), local=(70.0,), pfedsim=(70.0,))))
+    (lead,) = leads(summary_of(results_by_row(fedavg=(70.0,), local=(70.0,), pfedsim=(70.0,))))
     assert lead.best == ("Local", "FedAvg", "pFedSim")
     assert lead.gap is None
 
 
 def test_with_one_seed_the_clients_are_paired(tmp_path):
-    readme = readme_of(results_of(local=(50.0,), pfedsim=(71.0,)), tmp_path)
+    readme = readme_of(results_by_row(local=(50.0,), pfedsim=(71.0,)), tmp_path)
     first = readme.partition("| Method |")[0]
     assert "**First, with 71.00 %: pFedSim by 21.00 over Local (95 % interval" in first
     assert "over 20 paired clients)" in first
 
 
 def test_single_clients_and_repeated_simulations_are_no_methods():
-    results = results_of(local=(90.0,), fedavg=(60.0,), pfedsim=(71.0,))
+    results = results_by_row(local=(90.0,), fedavg=(60.0,), pfedsim=(71.0,))
     results["config"]["methods"][0]["evaluation"] = {"clients": [0, 0]}
     results["cells"][1]["pinned"]["records"] = results["cells"][2]["pinned"]["records"]
     assert leads(summary_of(results)) == []
 
 
 def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_rank(tmp_path):
-    results = results_of(3, local=(50.0, 52.0), fedavg=(60.0, 63.0), pfedsim=(71.0, 71.5))
+    results = results_by_row(3, local=(50.0, 52.0), fedavg=(60.0, 63.0), pfedsim=(71.0, 71.5))
     folder = report_of(results, tmp_path)
     readme = (folder / "README.md").read_text()
     first = next(line for line in readme.splitlines() if line.startswith("**"))
@@ -83,7 +72,7 @@ def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_r
 
 
 def test_two_columns_have_no_mean_ranks():
-    summary = summary_of(results_of(2, local=(50.0,), fedavg=(60.0,), pfedsim=(71.0,)))
+    summary = summary_of(results_by_row(2, local=(50.0,), fedavg=(60.0,), pfedsim=(71.0,)))
     assert mean_ranks(summary) is None
     assert "mean rank" not in headline(summary, leads(summary), None)
 
@@ -119,7 +108,7 @@ def chi2_sf(statistic: float, freedom: int) -> float:
 
 
 def test_methods_without_an_interval_are_not_said_to_be_told_apart():
-    results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(71.0,))
+    results = results_by_row(local=(50.0,), fedavg=(60.0,), pfedsim=(71.0,))
     results["config"]["methods"][0]["evaluation"] = {"moment": "post_local"}
     (lead,) = leads(summary_of(results))
     assert (lead.level, lead.unknown) == ((), ("Local",))

@@ -7,25 +7,14 @@ import csv
 import pytest
 
 from pipeline.report.moments import blocks
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import results_by_row, summary_of
 from tests.pipeline.report.conftest import readme_of, report_of
 
 SETTING = "cifar10-0.1"
 
 
-def results_of(reference: str | None = None, **accuracies: tuple[float, ...]) -> dict:
-    results = fake_results(len(accuracies), 1, seeds=len(next(iter(accuracies.values()))))
-    results["config"]["reference"] = reference
-    for cell in results["cells"]:
-        cell["pinned"]["records"] = [
-            ledger_row(cell["cell"], seed, accuracy=value)
-            for seed, value in enumerate(accuracies[cell["row"]])
-        ]
-    return results
-
-
 def test_each_moment_has_its_own_accuracies_whatever_a_method_reports():
-    results = results_of(local=(50.0, 52.0), fedavg=(60.0, 62.0), pfedsim=(70.0, 72.0))
+    results = results_by_row(local=(50.0, 52.0), fedavg=(60.0, 62.0), pfedsim=(70.0, 72.0))
     results["config"]["methods"][1]["evaluation"] = {"moment": "post_local", "which": "best"}
     trained, received = blocks(summary_of(results))
     means = {
@@ -38,23 +27,20 @@ def test_each_moment_has_its_own_accuracies_whatever_a_method_reports():
 
 
 def test_the_others_are_compared_with_the_reference_or_else_with_the_best():
-    accuracies = {"local": (50.0, 52.0), "fedavg": (70.0, 72.5), "pfedsim": (68.0, 70.0)}
-    for reference, against in (("pfedsim", "pfedsim"), (None, "fedavg")):
-        trained, _ = blocks(summary_of(results_of(reference, **accuracies)))
+    results = results_by_row(local=(50.0, 52.0), fedavg=(70.0, 72.5), pfedsim=(68.0, 70.0))
+    for reference, against in ((None, "fedavg"), ("pfedsim", "pfedsim")):
+        results["config"]["reference"] = reference
+        trained, _ = blocks(summary_of(results))
         entries = [entries[SETTING] for _, entries in trained.lines.values()]
         assert {entry.against for entry in entries} == {against}
         assert [entry.entry.row for entry in entries if entry.gap is None] == [against]
-    gap = next(
-        entries[SETTING].gap
-        for _, entries in blocks(summary_of(results_of("pfedsim", **accuracies)))[0].lines.values()
-        if entries[SETTING].entry.row == "fedavg"
-    )
+    gap = next(entry.gap for entry in entries if entry.entry.row == "fedavg")
     assert gap.mean == pytest.approx(2.25)
     assert gap.high == pytest.approx(2.25 + 12.706204736174707 * 0.25)
 
 
 def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags(tmp_path):
-    results = results_of(local=(50.0, 52.0), fedavg=(60.0, 62.5), pfedsim=(70.0, 72.0))
+    results = results_by_row(local=(50.0, 52.0), fedavg=(60.0, 62.5), pfedsim=(70.0, 72.0))
     readme = readme_of(results, tmp_path)
     trained = readme.partition("After local training on the client's own data")[2]
     assert "| FedAvg | 66.25 ± 1.77<br><sub>−9.75 (" in trained
@@ -62,7 +48,7 @@ def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags(tmp_path)
 
 
 def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
-    results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
+    results = results_by_row(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     for evaluation in results["cells"][1]["pinned"]["records"][0]["metrics"]["rounds"]:
         del evaluation["post_local"]
     folder = report_of(results, tmp_path)
@@ -79,13 +65,13 @@ def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
 
 
 def test_rows_of_one_simulation_are_shown_once():
-    results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
+    results = results_by_row(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     results["cells"][1]["pinned"]["records"] = results["cells"][2]["pinned"]["records"]
     trained, _ = blocks(summary_of(results))
     assert [label for label, _ in trained.lines.values()] == ["Local", "FedAvg"]
 
 
 def test_a_table_without_accuracies_has_no_moments():
-    results = results_of(local=(50.0,), pfedsim=(70.0,))
+    results = results_by_row(local=(50.0,), pfedsim=(70.0,))
     results["config"]["evaluation"]["metric"] = "seconds_per_sample"
     assert blocks(summary_of(results)) == []

@@ -12,6 +12,7 @@ from tests.pipeline.fake_results import (
     cell_of,
     fake_results,
     ledger_row,
+    reach,
     record_of,
 )
 from tests.pipeline.report.conftest import PUBLISHED, readme_of, realistic, report_of, small
@@ -57,9 +58,7 @@ def judged(root, assumed):
     published = {"paper": "pfedsim", "table": "3", "seeds": 5, "assumed": assumed}
     results = fake_results(methods=2, settings=1, seeds=3, published=published)
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
-    cell_of(results, "cifar10-0.1/local")["pinned"]["records"] = [
-        ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((75, 80, 85))
-    ]
+    reach(cell_of(results, "cifar10-0.1/local"), 75, 80, 85)
     folder = report_of(results, root)
     return (folder / "README.md").read_text(), (folder / "index.html").read_text()
 

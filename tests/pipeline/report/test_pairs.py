@@ -9,14 +9,14 @@ from scipy.stats import ttest_rel
 from pfl.run.trials import Record
 from pipeline.report.pairs import difference
 from pipeline.spec.reported import Evaluation
-from tests.pipeline.fake_results import ledger_row, record_of
+from tests.pipeline.fake_results import ledger_row, ledger_rows, record_of
 
 POOLED = Evaluation(metric="pooled")
 BY_CLIENT = Evaluation(metric="client_mean")
 
 
 def records(*accuracies: float, cell: str = "cifar10-0.1/fedavg") -> list[Record]:
-    return [record_of(ledger_row(cell, seed, accuracy=value)) for seed, value in enumerate(accuracies)]
+    return [record_of(row) for row in ledger_rows(cell, accuracies)]
 
 
 def client_records(*accuracies: float, test: tuple[int, ...], cell: str) -> list[Record]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.run.trials import Record
 from pipeline.report.summary import Entry
-from pipeline.spec.reported import Evaluation
-from pipeline.store.scores import Score, score
+from pipeline.store.scores import Score
 from tests.pipeline.fake_results import (
     cell_of,
     diverge,
     fail,
     fake_results,
     ledger_row,
+    ledger_rows,
+    reach,
     record_of,
+    results_by_row,
     summary_of,
 )
-
-EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
+from tests.pipeline.report.conftest import PUBLISHED
 
 
 def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
@@ -28,47 +28,17 @@ def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
     return next(line.entries[setting] for line in lines if line.row == row)
 
 
-def record(**values) -> Record:
-    return record_of(ledger_row(**values))
-
-
-def reach(results: dict, cell: str, *accuracies: float) -> None:
-    """Let the pinned configuration of ``cell`` end with these accuracies, one per seed."""
-    rows = [ledger_row(cell, seed, accuracy=value) for seed, value in enumerate(accuracies)]
-    cell_of(results, cell)["pinned"]["records"] = rows
-
-
 def select(cell: dict, accuracy: float) -> None:
     """Let the search of ``cell`` have selected a configuration that reaches this accuracy with every seed."""
-    rows = [ledger_row(cell["cell"], seed, accuracy=accuracy, lr=0.1) for seed in range(3)]
+    rows = ledger_rows(cell["cell"], [accuracy] * 3, lr=0.1)
     cell["selected"] = {"number": 1, "params": {"lr": 0.1}, "records": rows}
-
-
-def test_a_score_is_the_mean_and_the_sample_deviation_over_the_seeds():
-    records = [record(seed=seed, accuracy=value) for seed, value in enumerate((50.0, 52.0, 57.0))]
-    assert score(records, EVALUATION) == Score(mean=53.0, std=pytest.approx(13**0.5), seeds=3)
-
-
-def test_one_seed_has_no_deviation():
-    assert score([record(accuracy=50.0)], EVALUATION) == Score(50.0, None, 1)
-
-
-def test_no_rows_have_no_score():
-    assert score([], EVALUATION) is None
-
-
-def test_the_protocol_chooses_average_moment_and_round():
-    row = ledger_row(accuracy=50.0)
-    row["metrics"]["rounds"][2]["post_local"]["client_mean"] = 71.0
-    protocol = Evaluation(metric="client_mean", which="best", moment="post_local")
-    assert score([record_of(row)], protocol) == Score(71.0, None, 1)
 
 
 def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
     results = fake_results(methods=3, settings=2)
     results["config"]["average"] = {"label": "Mean"}
     for setting, value in {"cifar10-0.1": 60.0, "cifar10-0.5": 40.0}.items():
-        reach(results, f"{setting}/fedavg", value, value, value)
+        reach(cell_of(results, f"{setting}/fedavg"), value, value, value)
     fail(cell_of(results, "cifar10-0.5/local")["pinned"], 2)
     summary = summary_of(results)
     assert list(summary.columns.values())[-1] == "Mean"
@@ -92,24 +62,20 @@ def test_a_diverged_simulation_is_a_failure():
 
 
 def test_best_and_second_of_a_column_are_ranked():
-    results = fake_results(methods=3, settings=1)
-    for method, accuracy in {"local": 60.0, "fedavg": 40.0, "pfedsim": 70.0}.items():
-        reach(results, f"cifar10-0.1/{method}", accuracy, accuracy, accuracy)
+    results = results_by_row(local=(60.0,), fedavg=(40.0,), pfedsim=(70.0,))
     ranks = [line.entries["cifar10-0.1"].rank for line in summary_of(results).pinned]
     assert ranks == [2, None, 1]
 
 
 def test_only_equal_numbers_share_a_rank():
-    results = fake_results(methods=3, settings=1)
-    for method, accuracy in {"local": 60.0, "fedavg": 60.0, "pfedsim": 59.999}.items():
-        reach(results, f"cifar10-0.1/{method}", accuracy, accuracy, accuracy)
+    results = results_by_row(local=(60.0,), fedavg=(60.0,), pfedsim=(59.999,))
     ranks = [line.entries["cifar10-0.1"].rank for line in summary_of(results).pinned]
     assert ranks == [1, 1, 2]
 
 
 def test_a_cell_with_a_missing_seed_is_partial_and_takes_no_part_in_the_ranking():
     results = fake_results(methods=3, settings=1)
-    reach(results, "cifar10-0.1/fedavg", 99.0, 99.0, 99.0)
+    reach(cell_of(results, "cifar10-0.1/fedavg"), 99.0, 99.0, 99.0)
     diverge(cell_of(results, "cifar10-0.1/fedavg")["pinned"], seed=2)
     entry = entry_of(results, "cifar10-0.1/fedavg")
     assert (entry.status, entry.cause, entry.rank) == ("partial", "seed 2: diverged in round 3", None)
@@ -186,13 +152,8 @@ def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
 
 def test_the_published_number_is_held_against_the_pinned_configuration_only():
     results = fake_results(search=3, published={"paper": "pfedsim", "table": "3"})
-    results["config"]["settings"]["cifar10-0.1"]["published"] = {
-        "dataset": "cifar10",
-        "partition": "dirichlet",
-        "partition_arg": "alpha=0.1",
-        "clients": 100,
-    }
-    reach(results, "cifar10-0.1/local", 80.0, 80.0, 80.0)
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    reach(cell_of(results, "cifar10-0.1/local"), 80.0, 80.0, 80.0)
     pinned = entry_of(results, "cifar10-0.1/local")
     assert pinned.published is not None
     assert pinned.published.mean == 84.30

@@ -116,9 +116,8 @@ def test_the_latex_table_is_booktabs_with_as_many_columns_as_settings(folder):
 def test_latex_labels_are_escaped(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
     results["config"]["methods"][0]["label"] = "50%_&^~\\"
-    write_results(results, tmp_path)
     escaped = r"50\%\_\&\textasciicircum{}\textasciitilde{}\textbackslash{}"
-    assert escaped in (write_report("fake", tmp_path) / "table.tex").read_text()
+    assert escaped in (report_of(results, tmp_path) / "table.tex").read_text()
 
 
 # ---- the files -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.report.agreement import claims
 from pipeline.report.tuning import Tuned, overall, tuned
-from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_rows, summary_of
 
 SETTING = "cifar10-0.1"
 ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pfedsim": ([50, 51], [50, 51])}
@@ -24,10 +24,7 @@ def results(**options: Any) -> dict[str, Any]:
         for name, accuracies in zip(("pinned", "selected"), both, strict=True):
             cell[name] |= {
                 "number": int(name == "selected"),
-                "records": [
-                    ledger_row(cell["cell"], seed, accuracy=accuracy, lr=0.1 if name == "selected" else 0.05)
-                    for seed, accuracy in enumerate(accuracies)
-                ],
+                "records": ledger_rows(cell["cell"], accuracies, lr=0.1 if name == "selected" else 0.05),
             }
     return made
 

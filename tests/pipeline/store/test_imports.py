@@ -10,33 +10,12 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Record, Sources
+from pfl.run.trials import Record
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
 from tests.pipeline.fake_results import failed_row
-
-LOCAL = Path(".sweeps/ledger/small.jsonl")
-PUBLISHED = Path("results/ledger/small.jsonl")
-
-
-@pytest.fixture
-def row(ledger) -> Record:
-    """A record as a worker returns it."""
-    return fake_run(scheduler_of(ledger).next())[0]
-
-
-def here(_: str) -> Sources:
-    """The code here, whichever table it runs."""
-    return SOURCES
-
-
-def stamped(row: Record) -> Record:
-    return dataclasses.replace(row, sources=SOURCES)
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.pipeline.store.conftest import LOCAL, PUBLISHED, here, lines, stamped
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from itertools import islice
 from pathlib import Path
 
@@ -11,24 +10,16 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Metrics
-from pfl.run.trials import Record, Sources, json_ready, split_checksum
+from pfl.run.trials import Record, json_ready, split_checksum
 from pipeline.store import rows
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.rows import read_record
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of
-
-LOCAL = Path(".sweeps/ledger/small.jsonl")
-PUBLISHED = Path("results/ledger/small.jsonl")
+from tests.pipeline.store.conftest import LOCAL, PUBLISHED, here, lines, stamped
 
 EDITED = dataclasses.replace(SOURCES, dirty=True)
-
-
-@pytest.fixture
-def row(ledger) -> Record:
-    """A record as a worker returns it."""
-    return fake_run(scheduler_of(ledger).next())[0]
 
 
 @pytest.fixture
@@ -39,21 +30,8 @@ def other(ledger) -> Record:
     return fake_run(second)[0]
 
 
-def here(_: str) -> Sources:
-    """The code here, whichever table it runs."""
-    return SOURCES
-
-
-def stamped(row: Record) -> Record:
-    return dataclasses.replace(row, sources=SOURCES)
-
-
 def with_metrics(row: Record, metrics: Metrics) -> Record:
     return dataclasses.replace(row, result=dataclasses.replace(row.success, metrics=metrics))
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):

@@ -10,8 +10,8 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Metrics
 from pfl.run.trials import Record
 from pipeline.spec.reported import Evaluation
-from pipeline.store.scores import curve, curves, reported
-from tests.pipeline.fake_results import ledger_row, record_of
+from pipeline.store.scores import Score, curve, curves, reported, score
+from tests.pipeline.fake_results import ledger_row, ledger_rows, record_of
 
 
 def at(value: float) -> dict[str, Accuracy]:
@@ -72,6 +72,16 @@ RECORD = record_with(METRICS)
 )
 def test_a_number_is_the_one_asked_for(evaluation, expected):
     assert reported(RECORD, evaluation) == expected
+
+
+def test_a_score_is_the_mean_and_the_sample_deviation_over_the_seeds():
+    records = [record_of(row) for row in ledger_rows("cifar10-0.1/fedavg", (50.0, 52.0, 57.0))]
+    assert score(records, Evaluation()) == Score(mean=53.0, std=pytest.approx(13**0.5), seeds=3)
+
+
+def test_one_seed_has_no_deviation_and_no_record_no_score():
+    assert score([RECORD], Evaluation()) == Score(70.0, None, 1)
+    assert score([], Evaluation()) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -16,11 +15,22 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results
 from pipeline.sweep.collection import collect, in_memory, results, results_of
 from tests.command import pfl
-from tests.pipeline.conftest import SOURCES, fake_run, finish
+from tests.pipeline import running
+from tests.pipeline.conftest import SOURCES, fake_run, fill_ledger
 
 
-def written() -> dict:
-    return json.loads(Path("results/small/results.json").read_text())
+@pytest.fixture(autouse=True)
+def _code_of_the_records(monkeypatch):
+    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+
+
+@pytest.fixture
+def half(prepared: Path) -> Path:
+    """A project whose ledger holds one of two methods."""
+    ledger = Ledger(SOURCES)
+    for row in fake_run(in_memory("small", load_table("small"), ledger).cells[0].pinned.trial):
+        ledger.append(row)
+    return prepared
 
 
 @pytest.mark.usefixtures("prepared")
@@ -32,29 +42,20 @@ def test_what_the_ledger_holds_is_collected_without_running_anything(monkeypatch
         for row in fake_run(cell.pinned.trial):
             if row.seed in seeds:
                 ledger.append(row)
-    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
     monkeypatch.setattr("pipeline.sweep.cluster.run", lambda *_: pytest.fail("a trial has run"))
     assert collect("small") == 2
-    content = written()
+    content = running.results()
     assert [cell["cell"] for cell in content["cells"]] == ["dir/fedavg", "dir/fedprox"]
     assert content["subset"]["seeds"] == [0]
     assert {len(cell["pinned"]["records"]) for cell in content["cells"]} == {1}
     assert (content["trials_run"], content["trials_from_ledger"]) == (0, 2)
 
 
-@pytest.mark.usefixtures("prepared")
-def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that(monkeypatch):
-    ledger = Ledger(SOURCES)
-    first, _ = in_memory("small", load_table("small"), ledger).cells
-    for row in fake_run(first.pinned.trial):
-        ledger.append(row)
-    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+@pytest.mark.usefixtures("half")
+def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that():
     assert collect("small") == 1
-    assert written()["subset"] == {
-        "settings": [],
-        "methods": [],
-        "seeds": [],
-    }  # what is missing was not left out
+    # What is missing was not left out.
+    assert running.results()["subset"] == {"settings": [], "methods": [], "seeds": []}
     readme = (write_report("small", Path()) / "README.md").read_text()
     assert "*not run*" in readme
     assert "dvc exp run -S 'tables=[small]' -S 'subset.methods=[fedavg]'\n" in readme
@@ -66,15 +67,11 @@ def test_nothing_is_written_for_a_table_of_which_the_ledger_holds_nothing(prepar
 
 
 @pytest.fixture
-def held(prepared, monkeypatch) -> Path:
+def held(half: Path) -> Path:
     """A project whose ledger holds one of two methods, and whose `reports/tables/` has a page."""
-    ledger = Ledger(SOURCES)
-    for row in fake_run(in_memory("small", load_table("small"), ledger).cells[0].pinned.trial):
-        ledger.append(row)
-    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
-    (prepared / "reports/tables/small").mkdir(parents=True)
-    (prepared / "reports/tables/small/README.md").write_text("As published.\n")
-    return prepared
+    (half / "reports/tables/small").mkdir(parents=True)
+    (half / "reports/tables/small/README.md").write_text("As published.\n")
+    return half
 
 
 def test_a_report_changes_nothing_that_git_keeps_unless_it_is_published(held):
@@ -111,10 +108,9 @@ def test_a_part_of_a_table_is_not_published(held):
 
 
 @pytest.fixture
-def removed(prepared, monkeypatch) -> Path:
+def removed(prepared) -> Path:
     """A project with a finished table, of which DVC has removed all files, and another that is selected."""
-    finish(in_memory("small", load_table("small"), Ledger(SOURCES)))
-    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+    fill_ledger("small")
     shutil.rmtree("data")
     (prepared / "tables/other.yaml").write_text("extends: small\nmethods: [fedavg]\n")
     (prepared / "params.yaml").write_text("tables: [other]\nsubset: {methods: [fedavg], seeds: [1]}\n")
@@ -144,7 +140,7 @@ def test_pending_runs_of_a_table_that_is_not_selected_are_those_of_all_of_it():
 @pytest.mark.usefixtures("removed")
 def test_selections_of_a_search_are_exported_from_the_ledger(edit):
     edit("evaluation: {every: 1}\n", "evaluation: {every: 1}\nsearch: {trials: 4}\n")
-    finish(in_memory("small", load_table("small"), Ledger(SOURCES)))
+    fill_ledger("small")
     exported = pfl("search", "export", "small")
     assert not exported.stderr
     assert "the search of small" in exported.stdout

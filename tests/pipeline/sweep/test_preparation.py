@@ -10,28 +10,16 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
-from pfl.cli import app
 from pfl.core.errors import InvalidInput
 from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
-from pipeline.cli import add_commands
 from pipeline.spec.table import Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
 from pipeline.sweep.train_sweep import scheduler_of
 from tests.papers import copy_numbers
-from tests.pipeline.conftest import SOURCES, finish
-
-add_commands(app)  # as the entry point does in a process of its own
-
-
-def pfl(*arguments: str) -> str:
-    """What a command prints."""
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0
-    return done.stdout
+from tests.pipeline.conftest import SOURCES, finish, printed
 
 
 @pytest.fixture
@@ -98,15 +86,15 @@ def test_a_partition_that_follows_the_runs_seed_is_a_file_for_each(divided_by_se
 
 def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
     folder = divided_by_seed / "data/partitions/small"
-    pfl("check")
-    pfl("trials", "small", "trials.jsonl")
-    pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
+    printed("check")
+    printed("trials", "small", "trials.jsonl")
+    printed("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
     rows = [json.loads(line) for line in (divided_by_seed / "rows.jsonl").read_text().splitlines()]
     assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
         (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
     }
-    assert pfl("ledger", "import", "rows.jsonl") == "new records: 4\n"
-    assert "4 of 4 runs are done" in pfl("trials", "small", "trials.jsonl")
+    assert printed("ledger", "import", "rows.jsonl") == "new records: 4\n"
+    assert "4 of 4 runs are done" in printed("trials", "small", "trials.jsonl")
 
 
 def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_seed):
@@ -115,7 +103,7 @@ def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_se
     (divided_by_seed / "params.yaml").write_text("tables: [small]\nsubset: {seeds: [1]}\n")
     preparation.partition("small")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
-    pfl("trials", "small", "trials.jsonl")
+    printed("trials", "small", "trials.jsonl")
     trials = [json.loads(line) for line in (divided_by_seed / "trials.jsonl").read_text().splitlines()]
     assert [trial["seeds"] for trial in trials] == [[1], [1]]
 
@@ -143,7 +131,7 @@ def test_a_partition_from_before_an_edit_of_the_table_is_not_used(edit, old, new
     preparation.partition("small")
     edit(old, new)
     with pytest.raises(InvalidInput, match=r"dir.*\.npz .*run `pfl stage partition small` first"):
-        pfl("stage", "sweep", "small")
+        printed("stage", "sweep", "small")
 
 
 @pytest.mark.usefixtures("data")
@@ -151,13 +139,13 @@ def test_a_data_set_from_after_the_download_stage_is_named(edit):
     preparation.partition("small")
     edit("dataset: digits", "dataset: mnist")
     with pytest.raises(InvalidInput, match=r"small\.json .*run `pfl stage download small` first"):
-        pfl("ledger", "why", "small")
+        printed("ledger", "why", "small")
 
 
 @pytest.mark.usefixtures("data")
 def test_a_sweep_before_the_partition_stage_is_one_line():
     with pytest.raises(InvalidInput, match=r"dir\.npz .*run `pfl stage partition small` first"):
-        pfl("stage", "sweep", "small")
+        printed("stage", "sweep", "small")
 
 
 @pytest.mark.usefixtures("project")
@@ -172,7 +160,7 @@ def test_a_sweep_before_the_partition_stage_is_one_line():
 )
 def test_a_stage_that_comes_too_early_is_one_line(arguments, said):
     with pytest.raises(InvalidInput, match=said):
-        pfl(*arguments)
+        printed(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +172,7 @@ def test_results_that_are_damaged_are_one_line(project, command, content):
     (project / "results/small/results.json").write_text(content)
     again = "`dvc repro --force --single-item train-sweep@small`"
     with pytest.raises(InvalidInput, match=rf"results/small/results\.json .*; {again} writes them again"):
-        pfl(*command, "small")
+        printed(*command, "small")
 
 
 @pytest.mark.slow
@@ -192,10 +180,10 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data):
     preparation.partition("small")
 
     def batch() -> list[dict]:
-        pfl("trials", "small", "trials.jsonl")
+        printed("trials", "small", "trials.jsonl")
         trials = [json.loads(line) for line in (data / "trials.jsonl").read_text().splitlines()]
-        pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
-        pfl("ledger", "import", "rows.jsonl")
+        printed("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
+        printed("ledger", "import", "rows.jsonl")
         return trials
 
     # Of each cell the pinned configuration with both seeds, and the first rung of the search.
@@ -208,7 +196,7 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data):
     assert compared.keys() <= {1001, 1002, 1003}
     assert len(set(compared.values())) <= 1
     assert {trial["phase"] for trial in batch()} <= {"final"}
-    assert pfl("trials", "small", "trials.jsonl").startswith("0 trials in trials.jsonl")
+    assert printed("trials", "small", "trials.jsonl").startswith("0 trials in trials.jsonl")
 
 
 @pytest.mark.usefixtures("data")
@@ -216,10 +204,10 @@ def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
     edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
     edit("search: {trials: 4}\n", "")
     preparation.partition("small")
-    assert pfl("trials", "small", "trials.jsonl").endswith("2 trials in trials.jsonl; 0 of 4 runs are done\n")
-    pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
-    pfl("ledger", "import", "rows.jsonl")
-    assert pfl("trials", "small", "trials.jsonl").endswith("0 trials in trials.jsonl; 4 of 4 runs are done\n")
+    assert "2 trials in trials.jsonl; 0 of 4 runs are done" in printed("trials", "small", "trials.jsonl")
+    printed("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
+    printed("ledger", "import", "rows.jsonl")
+    assert "0 trials in trials.jsonl; 4 of 4 runs are done" in printed("trials", "small", "trials.jsonl")
 
 
 @pytest.mark.usefixtures("data")
@@ -227,12 +215,12 @@ def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
 def test_a_file_that_cannot_be_written_is_one_line(file):
     preparation.partition("small")
     with pytest.raises(InvalidInput, match="a file that can be written"):
-        pfl("trials", "small", file)
+        printed("trials", "small", file)
 
 
 @pytest.mark.usefixtures("project")
 def test_tables_are_listed_with_their_size():
-    line = pfl("tables").splitlines()[1]
+    line = printed("tables").splitlines()[1]
     # Of 5 clients, 2 train in each of the 2 rounds.
     assert line.split(maxsplit=4) == ["small", "4", "64", "208", "A table for tests"]
 
@@ -241,26 +229,26 @@ def test_tables_are_listed_in_a_project_and_figures_in_a_checkout_only(tmp_path,
     monkeypatch.chdir(tmp_path)
     for noun, place in (("tables", "project"), ("figures", "checkout")):
         with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* expected a {place}"):
-            pfl(noun)
+            printed(noun)
     with pytest.raises(InvalidInput, match="expected a project"):
-        pfl("tables", "digits")
+        printed("tables", "digits")
 
 
 def test_no_command_s_summary_is_cut():
     for group in ((), ("stage",), ("ledger",)):
-        lines = pfl(*group, "--help").splitlines()
+        lines = printed(*group, "--help").splitlines()
         assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage")]
 
 
 def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
     (project / "notes").mkdir()
     monkeypatch.chdir(project / "notes")
-    assert pfl("check") == "small: 4 cells, about 64 runs\n"
+    assert printed("check") == "small: 4 cells, about 64 runs\n"
 
 
 @pytest.mark.usefixtures("project")
 def test_the_check_stage_writes_what_the_other_stages_depend_on():
-    pfl("stage", "check")
+    printed("stage", "check")
     written = sorted(str(path.relative_to("data/check")) for path in Path("data/check").rglob("*.*"))
     files = ["partition.txt", "report/small.txt", "sweep/small.json", "tables.txt", "tables/small.yaml"]
     assert written == files
@@ -269,7 +257,7 @@ def test_the_check_stage_writes_what_the_other_stages_depend_on():
 
 def checked() -> dict[str, str]:
     """What the check stage writes, by file."""
-    pfl("stage", "check")
+    printed("stage", "check")
     folder = Path("data/check")
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*.*")}
 

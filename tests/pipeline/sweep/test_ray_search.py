@@ -17,6 +17,14 @@ from tests.pipeline.conftest import fake_run, scheduler_of
 
 
 @pytest.fixture
+def alike(ledger, edit):
+    """The scheduler of a table without a search whose rows can share a stack."""
+    edit("search: {trials: 4}\n", "")
+    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
+    return scheduler_of(ledger)
+
+
+@pytest.fixture
 def job(dataset, partition, tmp_path, monkeypatch):
     """What a worker is told, for trials on the tests' data."""
     monkeypatch.chdir(tmp_path)
@@ -60,17 +68,14 @@ def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
     assert "lr" in second
 
 
-def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
-    edit("search: {trials: 4}\n", "")
-    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
-    scheduler = scheduler_of(ledger)
-    scheduler.stacks = True
-    search = tune.SchedulerSearcher(scheduler, {})
+def test_the_sweep_takes_note_of_every_trial_of_a_stack(alike):
+    alike.stacks = True
+    search = tune.SchedulerSearcher(alike, {})
     stacks = []
     while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
         search.on_trial_complete(str(len(stacks)), {"outcomes": list(map(fake_run, told["trials"]))})
         stacks.append(len(told["trials"]))
-    assert scheduler.finished
+    assert alike.finished
     assert max(stacks) == 2
 
 
@@ -82,12 +87,9 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
         (("stronger", "fedprox"), ("both", "stronger", "fedprox")),
     ],
 )
-def test_only_checkpoints_that_may_be_continued_are_kept(ledger, edit, failed, kept):
-    edit("search: {trials: 4}\n", "")
-    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
-    scheduler = scheduler_of(ledger)
-    scheduler.stacks = True
-    search = tune.SchedulerSearcher(scheduler, {})
+def test_only_checkpoints_that_may_be_continued_are_kept(alike, failed, kept):
+    alike.stacks = True
+    search = tune.SchedulerSearcher(alike, {})
     search.suggest("stack")
     (trials,) = search.under_way
     folders = {trial.row: checkpoint_folder(trial) for trial in trials} | {"both": checkpoint_folder(*trials)}
@@ -122,12 +124,9 @@ def test_deaths_of_other_trials_do_not_count(ledger):
     assert not scheduler.outcomes
 
 
-def test_a_stack_whose_process_dies_stays_as_it_was_for_its_checkpoint(ledger, edit):
-    edit("search: {trials: 4}\n", "")
-    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
-    scheduler = scheduler_of(ledger)
-    search = tune.SchedulerSearcher(scheduler, {})
+def test_a_stack_whose_process_dies_stays_as_it_was_for_its_checkpoint(alike):
+    search = tune.SchedulerSearcher(alike, {})
     alone = search.suggest("first")
-    scheduler.stacks = True  # from now on, more trials could share its stack
+    alike.stacks = True  # from now on, more trials could share its stack
     search.on_trial_complete("first", error=True)
     assert search.suggest("second") == alone

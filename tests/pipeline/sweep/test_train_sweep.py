@@ -25,7 +25,7 @@ from pipeline.sweep.train_sweep import sweep, table_lock
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
-from tests.pipeline.running import finished
+from tests.pipeline.running import finished, results
 from tests.test_docs import ROOT, blocks
 
 
@@ -47,8 +47,10 @@ def run_with(monkeypatch: pytest.MonkeyPatch, run) -> None:
     monkeypatch.setattr("pipeline.sweep.cluster.run", run)
 
 
-def results() -> dict:
-    return json.loads(Path("results/small/results.json").read_text())
+def fail_first(scheduler: Scheduler, *_: object) -> None:
+    """Let the first trial fail and the others run."""
+    scheduler.fail(scheduler.next(), "ValueError: no")
+    finish(scheduler)
 
 
 def test_a_sweep_writes_results_and_metrics(ready):
@@ -154,17 +156,10 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
 
 @pytest.mark.usefixtures("ready")
 def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
-    def failing(scheduler: Scheduler, *_: object) -> None:
-        scheduler.fail(scheduler.next(), "ValueError: no")
-        finish(scheduler)
-
-    run_with(monkeypatch, failing)
+    run_with(monkeypatch, fail_first)
     assert sweep("small") == "1 of 48 runs failed; the next `dvc repro` retries them"
     assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
-    assert [cell.status for cell in load_results("small", Path()).cells] == [
-        "partial",
-        *["done"] * 3,
-    ]
+    assert [cell.status for cell in load_results("small", Path()).cells] == ["partial", *["done"] * 3]
 
 
 @pytest.mark.usefixtures("ready")
@@ -178,11 +173,7 @@ def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(mo
     }
     Path("data/manifests/small.json").write_text(json.dumps(manifest | {"absent": []}))
 
-    def failing(scheduler: Scheduler, *_: object) -> None:
-        scheduler.fail(scheduler.next(), "ValueError: no")
-        finish(scheduler)
-
-    run_with(monkeypatch, failing)
+    run_with(monkeypatch, fail_first)
     done = pfl("stage", "sweep", "small")
     assert done.returncode == 1
     again = "of 48 runs failed; the next `dvc repro` retries them"

@@ -1,0 +1,35 @@
+"""A record of the small table, and the files of its ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from pfl.run.trials import Record, Sources
+from pipeline.store.ledger import Ledger
+from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
+
+LOCAL = Path(".sweeps/ledger/small.jsonl")
+PUBLISHED = Path("results/ledger/small.jsonl")
+
+
+@pytest.fixture
+def row(ledger: Ledger) -> Record:
+    """A record as a worker returns it."""
+    return fake_run(scheduler_of(ledger).next())[0]
+
+
+def here(_: str) -> Sources:
+    """The code here, whichever table it runs."""
+    return SOURCES
+
+
+def stamped(row: Record) -> Record:
+    return dataclasses.replace(row, sources=SOURCES)
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
