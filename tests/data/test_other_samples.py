@@ -264,11 +264,6 @@ def test_real_numbers_are_no_classes(frame):
     assert pfl.from_table(frame.assign(passed=[0.0, 1.0] * 4), label="passed").classes == ("0.0", "1.0")
 
 
-def test_columns_of_one_name_are_one_clear_line(frame):
-    with pytest.raises(InvalidInput, match=r"^table: school, .*different names"):
-        pfl.from_table(frame.rename(columns={"id": "school"}), label="passed")
-
-
 def test_a_table_as_a_data_set_of_the_command_line_names_the_function_that_reads_it(frame, tmp_path):
     frame.to_csv(tmp_path / "students.csv")
     with pytest.raises(InvalidInput, match=r"^dataset: .*students.csv .*\.npz file; pfl.from_table reads"):
