@@ -99,10 +99,11 @@ def test_the_options_of_a_run_are_the_fields_of_the_configuration_with_their_tex
 def test_metrics_are_printed_and_in_the_json(tmp_path):
     file = tmp_path / "result.json"
     options = ["--clients", "4", "--rounds", "2", "--epochs", "1", "--json", str(file)]
-    said = pfl("run", *options, "--metrics", "macro_f1", "--metrics", "recall").stdout
+    said = pfl("run", *options, "--metrics", "macro_f1,confusion", "--metrics", "recall").stdout
     metrics = json.loads(file.read_text())["client_metrics"]
     assert f"macro_f1 {metrics['macro_f1']['pooled']:.4f} pooled" in said
     assert len(metrics["recall"]["client_mean"]) == 10
+    assert "seed 0: confusion is not a single number; --json FILE writes it" in said
 
 
 def test_a_checkpoint_of_a_run_is_one_of_simulate(tmp_path):

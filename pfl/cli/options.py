@@ -44,17 +44,24 @@ def with_options(fields: Mapping[type, Iterable[str]]) -> Callable[[Command], Co
 def _option(declaration: type, name: str) -> inspect.Parameter:
     """A field of a dataclass as a parameter that typer reads."""
     kind: Any = get_type_hints(declaration)[name]
-    metavar = None
+    metavar = callback = None
     if get_origin(kind) is Literal:
         kind, metavar = str, f"[{'|'.join(get_args(kind))}]"
     elif get_origin(kind) is tuple:
-        kind, metavar = list[str], "NAME"  # given once per name
+        kind, metavar, callback = list[str], "NAME,...", _split
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=getattr(declaration, name),
-        annotation=Annotated[kind, typer.Option(help=texts(declaration)[name], metavar=metavar)],
+        annotation=Annotated[
+            kind, typer.Option(help=texts(declaration)[name], metavar=metavar, callback=callback)
+        ],
     )
+
+
+def _split(values: Iterable[str]) -> list[str]:
+    """The names in all values of an option, which are separated by commas."""
+    return [name for value in values for name in value.split(",")]
 
 
 def names_in(module: str, registry: str) -> Callable[[str], list[str]]:

@@ -168,7 +168,8 @@ class Started:
         clients = amount(of_seed(split, self.seeds[0]).clients, "client")
         print(
             f"{config.method} on {data.name}, {parse_spec(self.spec)[0]}, {clients}, {config.model}, "
-            f"{amount(config.rounds, 'round')}, seed {', '.join(map(str, self.seeds))}"
+            f"{amount(config.rounds, 'round')}, {'seed' if len(self.seeds) == 1 else 'seeds'} "
+            f"{', '.join(map(str, self.seeds))}"
         )
         with progress(config.rounds, config.method, METHODS[config.method].headline) as on_round:
             yield on_round
@@ -276,3 +277,6 @@ def _show(result: Result) -> None:
         )
     for name, metric in metrics.scalars.items():
         print(f"seed {seed}: {name} {metric.pooled:.4f} pooled, {metric.client_mean:.4f} mean over clients")
+    for name in metrics.client_metrics:
+        if name not in metrics.scalars:
+            print(f"seed {seed}: {name} is not a single number; --json FILE writes it")

@@ -245,7 +245,7 @@ def verify_(
 
 
 def export_(table: TableName) -> None:
-    """Print a table that pins the configurations selected by another table's search.
+    """Print a table that pins what the search of another one selected.
 
     For example `pfl search export digits > tables/digits-tuned.yaml`.
     """

@@ -26,21 +26,21 @@ def rocrate(table: TableName, out: OutFolder) -> None:
 
 
 def croissant(table: TableName, out: OutFolder) -> None:
-    """Write a table's data sets and partitions as Croissant metadata."""
+    """Describe a table's data and partitions in Croissant metadata."""
     from pipeline.evidence.croissant import write_croissant
 
     print(f"{out}: {', '.join(write_croissant(table, out))}")
 
 
 def claims(out: OutFile) -> None:
-    """Write all papers' claims with source, answer and evidence as JSON."""
+    """Write the claims of all papers and their answers as JSON."""
     from pipeline.evidence.answered_claims import write_claims
 
     print(f"{out}: {amount(write_claims(out), 'claim')}")
 
 
 def checklists(out: OutFile) -> None:
-    """Write the checklists of NeurIPS and REFORMS as a page in Markdown.
+    """Write the checklists of NeurIPS and REFORMS in Markdown.
 
     Its links are relative to the project's root.
     """

@@ -28,7 +28,7 @@ TableName = Annotated[
 
 
 def check() -> None:
-    """Check the selected tables, and write what later stages depend on."""
+    """Check the selected tables, for all later stages."""
     from pfl.run.trials import edits
     from pipeline.spec.params import PARAMS
     from pipeline.sweep import preparation
