@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,21 @@ def test_of_the_files_beside_a_module_in_no_package_those_count_that_it_names(fo
     assert digest(folder) == before
     (folder / "sizes.json").write_text("1")
     assert digest(folder) != before
+
+
+def test_neither_names_nor_texts_need_be_in_utf_8(folder):
+    text = "# coding: latin-1\nx = 'caf\u00e9', 'sizes.json'\n"
+    (folder / "sample.py").write_text(text, encoding="latin-1")
+    (folder / "sizes.json").write_text("1")
+    before = digest(folder)
+    (folder / "sizes.json").write_text("2")
+    assert digest(folder) != before
+    package = folder / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    before = digest(folder, "package")
+    (package / os.fsdecode(b"caf\xe9.txt")).touch()
+    assert digest(folder, "package") != before
 
 
 def test_files_in_a_folder_beside_a_module_count_if_it_names_both(folder):

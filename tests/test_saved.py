@@ -134,25 +134,15 @@ def test_a_loaded_model_can_be_trained_further(saved, file, dataset):
     assert losses[-1] < losses[0]
 
 
-def test_models_of_objects_are_loaded_with_these_objects(file, dataset, partition, monkeypatch):
+def test_models_of_objects_are_loaded_with_these_objects(file, dataset, partition):
     class Own(Method):
         """Nothing is mixed."""
 
     def small(shape, classes):
         return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
 
-    with monkeypatch.context() as session:
-        for registry in (METHODS, pfl.models.MODELS):
-            session.setattr(registry, "_added", dict(registry._added))
-        (result,) = pfl.simulate(
-            Own,
-            dataset,
-            partition,
-            model=small,
-            rounds=1,
-            progress=False,
-            execution=Execution(save=str(file)),
-        )
+    saved = Execution(save=str(file))
+    (result,) = pfl.simulate(Own, dataset, partition, model=small, rounds=1, progress=False, execution=saved)
     with pytest.raises(
         InvalidInput, match=r"method: none is not accepted; expected own, .* as the argument method"
     ):
@@ -160,6 +150,28 @@ def test_models_of_objects_are_loaded_with_these_objects(file, dataset, partitio
     models = load_models(file, method=Own, model=small)
     own = [one.accuracy for one in result.metrics.per_client]
     np.testing.assert_allclose(models.evaluate(dataset, partition), np.array(own, float))
+
+
+def test_networks_of_one_name_are_told_apart(tmp_path, dataset, partition):
+    def network(activation):
+        def small(shape, classes):
+            return nn.Sequential(
+                nn.Flatten(), nn.Linear(int(np.prod(shape)), 8), activation(), nn.Linear(8, classes)
+            )
+
+        return small
+
+    builders, scores = [network(nn.ReLU), network(nn.Tanh)], []
+    files = [tmp_path / name for name in ("relu.pt", "tanh.pt")]
+    for builder, file in zip(builders, files, strict=True):
+        saved = Execution(save=str(file))
+        pfl.simulate("fedavg", dataset, partition, model=builder, rounds=1, progress=False, execution=saved)
+        scores.append(load_models(file, model=builder).client(1).scores(dataset.images[:5]))
+    models = [load_models(file, model=builder) for file, builder in zip(files, builders, strict=True)]
+    for loaded, expected in zip(models, scores, strict=True):
+        assert torch.equal(loaded.client(1).scores(dataset.images[:5]), expected)
+    with pytest.raises(InvalidInput, match=r"^model: none is not accepted; expected small"):
+        load_models(files[0])
 
 
 # ---- files from elsewhere ------------------------------------------------------------------------------

@@ -180,10 +180,12 @@ class Code:
             data |= self._beside(folder, "**/*")
         for path in files.values():
             if path.parent not in folders:  # in no package: the data files beside it are those that it names
-                text = path.read_text(encoding="utf-8")
+                text = path.read_bytes()
                 near = self._beside(path.parent, "*") | self._beside(path.parent, "*/*")
                 data |= {
-                    file: name for file, name in near.items() if all(part in text for part in name.split("/"))
+                    file: name
+                    for file, name in near.items()
+                    if all(os.fsencode(part) in text for part in name.split("/"))
                 }
         return data
 
@@ -661,7 +663,7 @@ def _content_of(file: Path, *_: int) -> dict[str, Any]:
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _top(module: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -204,7 +205,7 @@ class SavedModels:
         Raises:
             InvalidInput: a part of it is personal.
         """
-        net = self._network()
+        net = self._network
         names = {id(tensor): name for name, tensor in tensors_of(net).items()}
         main = [
             names[id(tensor)] for part in (net.extractor, net.head) for tensor in tensors_of(part).values()
@@ -238,13 +239,15 @@ class SavedModels:
             ]
         )
 
+    @cached_property
     def _network(self) -> Network:
+        """The network as it was built first: a name may stand for another object later."""
         network = partial(build, self.config.model)
         with torch.random.fork_rng(devices=[]):
             return client_network(self.config, self._method, network, self._federation)
 
     def _predictor(self, tensors: Mapping[str, Tensor], method: Method, state: State) -> Predictor:
-        net = self._network()
+        net = copy.deepcopy(self._network)
         with torch.no_grad():
             own = tensors_of(net)
             if missing := own.keys() - self.tensors.keys():
@@ -279,7 +282,7 @@ def load_models(
     Args:
         seed: of the simulation; needed if the file has several.
         method: the class of a method that was given as an object, or whose package is not installed.
-        model: the network or its builder, if it was given as an object.
+        model: the network or its builder, if it was given as an object: its name does not identify it.
 
     Raises:
         InvalidInput: there is no such file, it is damaged, of another kind or version, or it does not fit the
@@ -299,7 +302,7 @@ def load_models(
         )
         for name, registry in (("method", METHODS), ("model", MODELS)):
             known = getattr(config, name)
-            if known not in registry:
+            if not given[name] and (known not in registry or registry.was_added(known)):
                 raise InvalidInput(name, "none", f"{known}, which the models are of, as the argument {name}")
         config = validated(config)
         data, own = content["data"], content["seeds"][seed]
