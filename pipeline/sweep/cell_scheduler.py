@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
 from pfl.core.config import Config
@@ -49,12 +49,15 @@ class Candidate:
         rounds = int(self.trial.config["rounds"])
         return ((self.trial.until or rounds) - self.after) / rounds
 
+    @property
+    def runs(self) -> Iterator[tuple[int, str]]:
+        """The seed and the key of each simulation."""
+        return zip(self.trial.seeds, self.keys, strict=True)
+
     def open(self, settled: Set[str], together: bool) -> Trial | None:
         """The trial of the pending seeds, or of the first of them; None if none is pending."""
-        seeds = [seed for seed, key in zip(self.trial.seeds, self.keys, strict=True) if key not in settled]
-        return (
-            dataclasses.replace(self.trial, seeds=tuple(seeds if together else seeds[:1])) if seeds else None
-        )
+        seeds = tuple(seed for seed, key in self.runs if key not in settled)
+        return dataclasses.replace(self.trial, seeds=seeds if together else seeds[:1]) if seeds else None
 
 
 class CellScheduler:
@@ -130,9 +133,9 @@ class CellScheduler:
 
     def keep(self, keys: Set[str]) -> None:
         """Leave out the seeds of the pinned configuration whose keys are not among ``keys``."""
-        trial = self.pinned.trial
-        seeds = [seed for seed, key in zip(trial.seeds, self.pinned.keys, strict=True) if key in keys]
-        self.pinned = dataclasses.replace(self.pinned, trial=dataclasses.replace(trial, seeds=tuple(seeds)))
+        seeds = tuple(seed for seed, key in self.pinned.runs if key in keys)
+        trial = dataclasses.replace(self.pinned.trial, seeds=seeds)
+        self.pinned = dataclasses.replace(self.pinned, trial=trial)
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -165,9 +168,7 @@ class CellScheduler:
     @property
     def finished(self) -> bool:
         searched_out = self.study is None or self.selection is not None
-        return searched_out and all(
-            key in self.seen for candidate in self.candidates for key in candidate.keys
-        )
+        return searched_out and self.keys <= self.seen
 
     def accepts(self, record: Record) -> bool:
         """Whether ``record``, which may belong to another cell, has everything that this cell reads."""

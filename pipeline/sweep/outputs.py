@@ -81,7 +81,7 @@ def _models(scheduler: Scheduler) -> str:
         for cell in scheduler.cells
         for name, candidate in (("pinned", cell.pinned), ("selected", cell.selected))
         if candidate
-        for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True)
+        for seed, key in candidate.runs
         if models_file(key).exists()
     ]
     return csv_text(("setting", "row", "configuration", "seed", "file"), files)

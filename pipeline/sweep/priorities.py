@@ -12,6 +12,7 @@ from pfl.run.trials import Trial
 from pipeline.spec.axes import target
 from pipeline.spec.published import Published, find, published_cells
 from pipeline.spec.table import Table
+from pipeline.spec.table_claims import Place
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep.estimate import OVERHEAD, STARTUP, Expected, Work
@@ -24,9 +25,6 @@ RULE = (
     "these groups, cheap cells come before expensive ones. A run that does not fit into the remaining time "
     "is left out, and cheaper ones after it still have their turn."
 )
-
-Place = tuple[str, str]
-"""A cell: setting and row."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def _time_of(runs: Collection[PendingRun], slots: int) -> float:
 
 
 def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expected]) -> Sequence[PendingRun]:
-    known = {cell: OVERHEAD + one.seconds for cell, one in expected.items()}
+    known = {cell: OVERHEAD + run.seconds for cell, run in expected.items()}
     usual = mean(known.values()) if known else 0.0
     seconds = {cell.cell.id: known.get(cell.cell.id, usual) for cell in scheduler.cells}
     leading = _leading(table)
@@ -123,7 +121,7 @@ def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expecte
     for cell in scheduler.cells:
         name, setting = cell.cell.id, cell.cell.setting
         position = leading.get((setting, cell.cell.row))
-        for seed, key in zip(cell.pinned.trial.seeds, cell.pinned.keys, strict=True):
+        for seed, key in cell.pinned.runs:
             if key in cell.seen:
                 continue
             rank: tuple[object, ...]

@@ -49,7 +49,7 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for cell in scheduler.cells:
         for candidate in cell.candidates:
-            for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True):
+            for seed, key in candidate.runs:
                 reasons.setdefault(reason(cell, candidate.trial, seed, key), []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
@@ -62,10 +62,10 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
 def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[RecordHead]]:
     """Unused records of the same cells, which the pending trials may once have had."""
     former: dict[Kind, list[RecordHead]] = {
-        (trial.cell, trial.phase, trial.until, seed): []
+        (cell.cell.id, candidate.trial.phase, candidate.trial.until, seed): []
         for cell in scheduler.cells
-        for trial, keys in ((candidate.trial, candidate.keys) for candidate in cell.candidates)
-        for seed, key in zip(trial.seeds, keys, strict=True)
+        for candidate in cell.candidates
+        for seed, key in candidate.runs
         if key not in scheduler.outcomes
     }
     for table in {cell.cell.table for cell in scheduler.cells if former}:
