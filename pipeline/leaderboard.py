@@ -8,6 +8,7 @@ from textwrap import fill
 from pfl.core.errors import InvalidInput
 from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
+from pipeline.report.formats import aligned
 from pipeline.report.leaderboard import LEVEL, RULE, Board, board, difference_text
 from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
@@ -54,11 +55,6 @@ def text(board: Board, method: str) -> str:
         gap = "" if standing.row == method else difference_text(standing.difference)
         gain = difference_text(standing.gain) if standing.tuned else "pinned kept"
         grid.append((marks, standing.label, rank, points(standing.accuracy), gap, gain))
-    widths = [max(map(len, texts)) for texts in zip(*grid, strict=True)]
-    lines = [
-        "  ".join(f"{part:<{width}}" for part, width in zip(row, widths, strict=True)).rstrip()
-        for row in grid
-    ]
     own = next(standing for standing in board.standings if standing.row == method)
     place = f"{label} has place {own.place} of {len(board.standings)}."
-    return "\n".join([*lines, "", place, "", fill(RULE, 100), ""])
+    return "\n".join([*aligned(grid), "", place, "", fill(RULE, 100), ""])

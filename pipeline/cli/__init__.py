@@ -167,7 +167,6 @@ def trials(
     repeat until no trial is pending.
     """
     from pfl.core.files import write_text
-    from pfl.core.text import amount
     from pfl.engine.metrics import json_ready
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger

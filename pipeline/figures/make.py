@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from pfl.core.errors import InvalidInput, Missing
@@ -132,10 +133,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     with rc_context(STYLE):
         canvas = plot.draw(figure, numbers)
         if notes:
-            text = f"Reduced: {'; '.join(notes)}"
-            canvas.supxlabel(
-                _wrapped(text, canvas.get_figwidth()), fontsize=8, color=MUTED, x=0.01, ha="left"
-            )
+            reduced = fill(f"Reduced: {'; '.join(notes)}", int(16 * canvas.get_figwidth()))
+            canvas.supxlabel(reduced, fontsize=8, color=MUTED, x=0.01, ha="left")
         picture = svg_text(canvas)
     source = data_source({name: dataset.source for name, dataset in runs.datasets.items()})
     content = {
@@ -166,12 +165,6 @@ def overview(out: Path) -> str:
     there = {content["name"] for content in figures}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
     return str(environment().get_template("figures.md.j2").render(made=figures, absent=absent))
-
-
-def _wrapped(text: str, width: float) -> str:
-    import textwrap
-
-    return "\n".join(textwrap.wrap(text, int(16 * width)))
 
 
 def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from textwrap import fill
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount, csv_text, signed
-from pipeline.report.formats import cell, plain
+from pipeline.report.formats import aligned, cell, plain
 from pipeline.report.pairs import INTERVAL_RULE, PairedDifference, difference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.axes import AVERAGE
@@ -81,7 +81,7 @@ class ComparedColumn:
     grid: tuple[tuple[str, ...], ...]
 
 
-def compare_tables(summaries: Sequence[Summary], settings: Collection[str] = ()) -> list[ComparedColumn]:
+def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> list[ComparedColumn]:
     """The cells of several tables, minus those of the first.
 
     Columns are matched by the name of their setting, rows by their printed names.
@@ -115,7 +115,7 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str] = ())
     return columns
 
 
-def compare_rows(summary: Summary, row: str, settings: Collection[str] = ()) -> list[ComparedColumn]:
+def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[ComparedColumn]:
     """The rows of a table, the best first, minus one of them.
 
     Args:
@@ -139,15 +139,9 @@ def compare_rows(summary: Summary, row: str, settings: Collection[str] = ()) -> 
 
 def text(columns: Iterable[ComparedColumn]) -> str:
     """For a terminal."""
-    lines = []
+    lines: list[str] = []
     for column in columns:
-        lines.append(column.label)
-        widths = [max(map(len, texts)) for texts in zip(*column.grid, strict=True)]
-        lines += [
-            "  " + "  ".join(f"{part:<{width}}" for part, width in zip(row, widths, strict=True)).rstrip()
-            for row in column.grid
-        ]
-        lines.append("")
+        lines += [column.label, *(f"  {line}" for line in aligned(column.grid)), ""]
     return "\n".join([*lines, fill(RULE, 100), ""])
 
 

@@ -43,6 +43,16 @@ def cell(text: Any) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
+def aligned(grid: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table for a terminal.
+
+    >>> aligned([("", "lr"), ("fedavg", "0.1")])
+    ['        lr', 'fedavg  0.1']
+    """
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in grid]
+
+
 def without_tags(text: str) -> str:
     """Markdown in which HTML is text.
 

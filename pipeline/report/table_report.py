@@ -143,8 +143,8 @@ def write_report(table: str, root: Path) -> Path:
         "provenance": provenance(summary),
         "commands": commands(summary, root),
         "troubles": [entry for entry in summary.entries if entry.cause],
+        "metrics": formats.metrics(summary),
     }
-    context["metrics"] = formats.metrics(summary)
     if board:
         context["leaderboard"] = templates.get_template("leaderboard.md.j2").render(
             board=board, rule=leaderboard.RULE

@@ -67,10 +67,6 @@ class Paper(Strict):
             raise unknown_name(f"released_results of {self.name}", file, self.released_results)
         return self.released_results[file]
 
-    def seeds_of(self, table: str) -> int | None:
-        """Number of repetitions behind each number of a table; None if the paper does not state it."""
-        return self.seeds.get(table) if isinstance(self.seeds, dict) else self.seeds
-
 
 def paper_names(root: Path = Path()) -> list[str]:
     """The folders of all papers."""

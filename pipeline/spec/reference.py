@@ -92,8 +92,8 @@ def _section(name: str, model: Mapping[str, Any]) -> str:
         inspect.cleandoc(model["description"]),
         "",
         "| key | value | default | meaning |",
+        "| --- | --- | --- | --- |",
     ]
-    lines.append("| --- | --- | --- | --- |")
     for key, field in model["properties"].items():
         default = "required" if key in model.get("required", ()) else _default(field)
         meaning = " ".join(field.get("description", "").split())

@@ -49,9 +49,8 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.set()
-        self._asking.join(
-            PERIOD
-        )  # Ray can end the process if another thread is in a call while it shuts down
+        # Ray can end the process if another thread is in a call while it shuts down.
+        self._asking.join(PERIOD)
 
     @property
     def error(self) -> InvalidInput | None:

@@ -153,7 +153,7 @@ def _leading(table: Table) -> dict[Place, int]:
             for (name, row), number in printed.items()
             if name == setting and number.is_accuracy
         }
-        own = [table.reference] if table.reference in rows else []
-        others = sorted(rows.keys() - own, key=lambda row: rows[row], reverse=True)
-        leading |= {(setting, row): position for position, row in enumerate([*own, *others][:2])}
+        # The reference first; of rows with equal numbers, the first of the table.
+        ordered = sorted(rows, key=lambda row: (row != table.reference, -rows[row]))
+        leading |= {(setting, row): position for position, row in enumerate(ordered[:2])}
     return leading

@@ -155,17 +155,15 @@ class Study:
         self._conditional = {
             name: one for name, one in declared.items() if one.when and one.when[0] in self._space
         }
-        imported = (
-            f" after {len(prior)} imported" if prior else ""
-        )  # not those that the other search has tried
+        # Not the proposals of the search that the trials come from.
+        imported = f" after {len(prior)} imported" if prior else ""
         seed = integer_seed(search.seed, f"search {pinned.method}{imported}") % 2**32
         self.algorithm = ALGORITHMS[search.algorithm](self._space, seed)
         self._prior = prior
         best = max(prior, key=lambda trial: trial.gain, default=None)
         # Round, accuracy and parameters of the best trial so far.
-        self._best: tuple[int, float, Mapping[str, Any]] = (0, -math.inf, {})
-        if best and best.gain > 0:
-            self._best = (0, -math.inf, best.params)
+        params = best.params if best and best.gain > 0 else {}
+        self._best: tuple[int, float, Mapping[str, Any]] = (0, -math.inf, params)
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             directions=goals(search.objectives), sampler=self.algorithm.sampler(), storage=self._storage
