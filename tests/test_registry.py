@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.core.registry import _summary
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
@@ -120,6 +121,13 @@ def test_a_summary_is_read_without_importing():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("LeNet-5")
     assert done.stdout.rstrip().endswith("False")
+
+
+@pytest.mark.parametrize(("encoding", "first"), [("utf-8-sig", ""), ("latin-1", "# coding: latin-1\n")])
+def test_a_summary_is_read_in_the_encoding_of_its_file(tmp_path, encoding, first):
+    file = tmp_path / "mine.py"
+    file.write_text(f'{first}"""Für alle."""\n', encoding=encoding)
+    assert _summary(str(file)) == "Für alle."
 
 
 def test_a_file_in_the_folder_of_plugins_of_a_project_is_a_component(tmp_path):

@@ -159,7 +159,7 @@ class Registry(Mapping[str, T]):
 def _summary(file: str) -> str:
     """The first line of a file's docstring."""
     try:
-        text = ast.get_docstring(ast.parse(Path(file).read_text(encoding="utf-8")))
+        text = ast.get_docstring(ast.parse(Path(file).read_bytes()))
     except SyntaxError as error:
         return f"(does not load, line {error.lineno}, {error.msg})"
     return (text or "").partition("\n")[0]

@@ -40,8 +40,9 @@ class Dataset:
 
     Attributes:
         name: the name in the registry, or the stem of the file for a user's path.
-        images: the samples, memory-mapped copy-on-write: images, uint8 (N, C, H, W); features (N, F) or
-            series (N, C, T), floats; or tokens, integers (N, ...).
+        images: the samples: images, uint8 (N, C, H, W); features (N, F) or series (N, C, T), floats; or
+            tokens, integers (N, ...). They are memory-mapped copy-on-write, and simulations read the file:
+            to change samples, pass a changed copy to `from_arrays`.
         labels: int64 (N,), indices into ``classes``.
         classes: the classes' names.
         n_train: ``images[:n_train]`` is the official training set.
