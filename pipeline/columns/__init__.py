@@ -85,8 +85,8 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
             name = f"metric_{name}"
         columns[name] = column
 
-    for name, column in UNSEEN.items():
-        if any(record.metrics.unseen for record in records):
+    if any(record.metrics.unseen for record in records):
+        for name, column in UNSEEN.items():
             add(name, column)
     for name in sorted({name for record in records for name in record.metrics.scalars}):
         about = CLIENT_METRICS.summary(name) if name in CLIENT_METRICS else ""
