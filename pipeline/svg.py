@@ -30,7 +30,7 @@ def svg_text(figure: Figure) -> str:
 
 
 def compact(svg: str) -> str:
-    """The same picture in half of the characters; what is compact already stays as it is."""
+    """The same picture in less than half of the characters; what is compact already stays as it is."""
     svg = re.sub(r" font-family: '?DejaVu Sans'?[^;\"]*;?", "", svg)  # at each text
     svg = re.sub(r"butt}</style>", f"butt}} text{{font-family: {FONTS}}}</style>", svg)
     svg = re.sub(r"^ +", "", svg, flags=re.MULTILINE)
@@ -40,7 +40,7 @@ def compact(svg: str) -> str:
     svg = re.sub(r"(\.\d)\d+(?![^<>]*</text>)", r"\1", svg)
     svg = re.sub(r"(?<!version=\"1)\.0(?!\d)(?![^<>]*</text>)", "", svg)
     svg = re.sub(r' d="[^"]*"', _short_path, svg)
-    return _with_classes(_with_short_ids(svg))
+    return _grouped(_grouped(_with_classes(_with_short_ids(svg)), "clip-path"), "class")
 
 
 def _without_bare_groups(svg: str) -> str:
@@ -78,21 +78,33 @@ def _with_classes(svg: str) -> str:
     return svg.replace("</style>", f"{rules}</style>", 1)
 
 
+def _grouped(svg: str, attribute: str) -> str:
+    """With an attribute that elements share with their neighbours written once, at a group of them."""
+    elements = rf'(?:<[^\n]*( {attribute}="[^"]*")[^\n]*/>\n)(?:<[^\n]*\1[^\n]*/>\n)+'
+    return re.sub(elements, lambda run: f"<g{run[1]}>\n{run[0].replace(run[1], '')}</g>\n", svg)
+
+
 def _short_path(path: re.Match[str]) -> str:
-    """With horizontal and vertical lines as such, and without unneeded spaces."""
-    short: list[str] = []
-    x = y = ""
+    """With distances from the point before, and horizontal and vertical lines as such."""
+    if path[0].startswith(' d="m'):
+        return path[0]
+    short = before = ""
+    start = at = [0, 0]  # tenths of a point: sums of distances stay exact
     for command, text in re.findall(r"([A-Za-z])([^A-Za-z]*)", path[0][4:-1]):
-        numbers = text.split()
-        right, down = {"H": (*numbers, y), "V": (x, *numbers)}.get(command, numbers[-2:] or (x, y))
-        if command == "L" and down == y:
-            short.append(f"H{right}")
-        elif command == "L" and right == x:
-            short.append(f"V{down}")
+        if command in "Zz":
+            letter, distances, at = "z", [], start
         else:
-            short.append(command + " ".join(numbers))
-        x, y = right, down
-    return f' d="{"".join(short)}"'
+            places = [round(10 * float(number)) for number in text.split()]
+            letter, distances = command.lower(), [place - at[i % 2] for i, place in enumerate(places)]
+            at = places[-2:]
+        if letter == "m":
+            start = at
+        if letter == "l" and 0 in distances:
+            letter, distances = ("h", distances[:1]) if distances[1] == 0 else ("v", distances[1:])
+        numbers = " ".join(re.sub(r"\b0\.", ".", f"{distance / 10:g}") for distance in distances)
+        short += f" {numbers}" if letter == before and letter in "lhvcq" else letter + numbers
+        before = letter
+    return f' d="{short.replace(" -", "-")}"'
 
 
 _CIRCLE = re.compile(

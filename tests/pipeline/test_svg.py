@@ -43,3 +43,15 @@ def test_a_style_is_written_once_under_a_name_that_is_the_same_in_every_picture(
     assert len({name for name, _ in rules}) == len({style for _, style in rules}) == len(rules)
     assert rules == re.findall(r"\.(s\w+)\{([^}]*)\}", second)
     assert {name for name, _ in rules} == set(re.findall(r'class="(\w+)"', first))
+
+
+def test_a_path_is_written_as_distances():
+    corner = "M 1 1 \nL 3.5 1 \nL 3.5 2.25 \nL 3 3 \nL 4 2.5 \nz\n"
+    curve = "M 2 2 \nC 1 2 1.5 1 2.5 2.1 \nL 0 0"
+    path = "m1 1h2.5v1.2l-.5 .8 1-.5zm1 1c-1 0-.5-1 .5 .1l-2.5-2.1"
+    assert compact(f'<path d="{corner}{curve}"/>') == f'<path d="{path}"/>'
+
+
+def test_what_neighbours_have_in_common_is_written_at_their_group():
+    alone, both = '<circle r="1" class="a"/>\n', '<circle r="2" class="b"/>\n<circle r="3" class="b"/>\n'
+    assert compact(alone + both) == alone + '<g class="b">\n<circle r="2"/>\n<circle r="3"/>\n</g>\n'
