@@ -76,6 +76,7 @@ def main(
         if device == "cpu" and threads == 1:
             share, peak = models[title]["share_of_peak"], models[title]["peak_flop_per_second"]
             print(f"  {'of the peak':<12} {share:.0%} of {peak / 1e9:.0f} GFLOP/s in a matrix product")
+        write(json_file, workload, {"models": models}, threads, device)
 
     names = model or ["lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8"]
     for name in names:
@@ -90,7 +91,6 @@ def main(
         os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
         for name in names:
             take(name, f"{name}, no compiler")
-    write(json_file, workload, {"models": models}, threads, device)
 
 
 def measure(workload: Workload, repeats: int, backend: str, device: str, threads: int) -> dict[str, Any]:

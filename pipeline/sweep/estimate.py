@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STARTUP = 20.0
 """Seconds until the first run begins: of Ray, then of the workers' processes, which start together."""
 
-OVERHEAD = 0.5
+OVERHEAD = 0.1
 """Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
 
 USUALLY_COME = 0.7

@@ -121,9 +121,9 @@ def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before
     assert done.returncode == 0, done.stderr
     assert ran == [("two/fedper", 0), ("dir/fedper", 0), ("two/fedper", 1), ("dir/fedper", 1)]
     lines = done.stdout.splitlines()
-    announced = lines.index("computed now: 4 runs, about 4 min 2 s:")
+    announced = lines.index("computed now: 4 runs, about 4 min 0 s:")
     assert lines[announced - 1] == "small: the published numbers need 8 runs, 0 of them from the ledger"
-    assert lines[announced + 1] == "  two/fedper, seed 0: 10.5 s"
+    assert lines[announced + 1] == "  two/fedper, seed 0: 10.1 s"
     assert "not within 0.1 h: 4 runs, about 1 h 7 min:" in lines
     assert lines[-1] == "results/small/reproduction/README.md"
 
@@ -132,7 +132,7 @@ def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before
 def test_the_page_says_what_was_checked_and_what_was_not():
     pfl("reproduce", "small", "--hours", "0.1")
     assert "| dir | FedPer | 87.04 ± 0.07<br><sub>○ 87.00 (+0.04)</sub> | reproduced | 2 |  |  |" in page()
-    assert "| dir | FedProx | 61.00 | 2 (about 33 min 21 s) |" in page()
+    assert "| dir | FedProx | 61.00 | 2 (about 33 min 20 s) |" in page()
     assert "FedRep" not in page()  # without a published number
     assert cells()["dir/fedper"]["runs_computed"] == "2"
     assert cells()["dir/fedavg"]["runs_pending"] == "2"
