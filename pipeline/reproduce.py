@@ -16,7 +16,6 @@ from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.results import failures
-from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
@@ -101,17 +100,16 @@ def _prepare(name: str, part: Table) -> None:
 
 def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tuple[RunPlan, set[str]]:
     """Choose pending runs and compute them; the plan, and the keys of those that gave a result."""
-    datasets = load_manifest(name)["datasets"]
     numbers = {f"{setting}/{row}" for setting, row in comparable_cells(part)}
     scheduler.keep({key for cell in scheduler.cells if cell.cell.id in numbers for key in cell.keys})
     slots, device = slots_here(part.resources), device_of(part.resources).type
-    expected = dry_runs(scheduler, datasets, device, part.resources.cpus)
+    expected = dry_runs(scheduler, device, part.resources.cpus)
     planned = plan(scheduler, part, expected, slots, 3600 * hours)
     served = set(scheduler.outcomes)
     print("\n".join(_announced(name, len(served), planned, hours)), flush=True)
     scheduler.keep([*served, *(pending.key for pending in planned.chosen)])
     try:
-        run(name, scheduler, datasets, part.resources, expected, 3600 * hours)
+        run(name, scheduler, part.resources, expected, 3600 * hours)
     except OutOfTime:
         print(f"{name}: stopped after {hours:g} h; the same command continues")
     finally:

@@ -58,14 +58,6 @@ class FigureRuns:
 
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
 
-    @property
-    def _images(self) -> dict[str, dict[str, Any]]:
-        """Shape and number of classes of each data set, as a manifest has them."""
-        return {
-            name: {"shape": dataset.shape, "classes": len(dataset.classes)}
-            for name, dataset in self.datasets.items()
-        }
-
     @cached_property
     def partitions(self) -> dict[str, Division]:
         """The partitions by name; saved where the workers of a sweep look for them."""
@@ -87,10 +79,10 @@ class FigureRuns:
         from pipeline.sweep.train_sweep import run
 
         ledger = Ledger(self._sources)
-        scheduler = Scheduler(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
+        scheduler = Scheduler(self.cells, self.figure, self.partitions, ledger, curves=True)
         try:
             less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
-            run(self.name, scheduler, self._images, self.figure.resources, less=less)
+            run(self.name, scheduler, self.figure.resources, less=less)
         finally:
             publish(self.name)
         return {
@@ -128,8 +120,7 @@ class FigureRuns:
     def _trials(self, cell: Cell) -> Iterator[Trial]:
         from pipeline.sweep.cell_scheduler import CellScheduler
 
-        division = self.partitions[cell.partition_name]
-        whole = CellScheduler(cell, self.figure, division, self._images[cell.dataset]).pinned.trial
+        whole = CellScheduler(cell, self.figure, self.partitions[cell.partition_name]).pinned.trial
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 

@@ -118,15 +118,11 @@ def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
 
     wanted = cells(name, table)
     datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
-    images = {
-        dataset: {"shape": loaded.shape, "classes": len(loaded.classes)}
-        for dataset, loaded in datasets.items()
-    }
     partitions = {
         division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.drawn_seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
-    return Scheduler(wanted, table, partitions, images, ledger)
+    return Scheduler(wanted, table, partitions, ledger)
 
 
 @dataclass(frozen=True)
