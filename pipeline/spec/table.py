@@ -13,14 +13,14 @@ from pydantic import Field, PlainValidator, model_validator
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
-from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form
+from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form, target
 from pipeline.spec.extends import extended, lineage
 from pipeline.spec.paths import table_names
-from pipeline.spec.published import PublishedTable
+from pipeline.spec.published import Published, PublishedTable, find, published_cells
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.schedule import Schedule
 from pipeline.spec.search_space import Search, search_seeds
-from pipeline.spec.table_claims import TableClaim
+from pipeline.spec.table_claims import Place, TableClaim
 from pipeline.spec.yaml import Strict, validate
 
 
@@ -204,6 +204,27 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
         if names.count(name) > 1:
             raise InvalidInput(f"subset.{key}", names, "each once")
     return {name: known[name] for name in known if name in names or not names}
+
+
+def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
+    """The printed cell of each column and row that has one.
+
+    Args:
+        root: the project's folder.
+
+    Raises:
+        InvalidInput: the table names a paper or a file that does not exist, or several cells fit.
+    """
+    source = table.published
+    if source is None:
+        return {}
+    cells = published_cells(source.paper, source.file, root)
+    return {
+        (name, row.id): cell
+        for name, column in table.columns.items()
+        for row in table.methods
+        if (wanted := target(column, row)) and (cell := find(cells, source.table, wanted))
+    }
 
 
 def load_table(name: str, root: Path = Path()) -> Table:

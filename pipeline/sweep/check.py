@@ -18,14 +18,12 @@ from pfl.run.api import check_metrics
 from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
-from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.prior import check_prior
-from pipeline.spec.published import find, published_cells
 from pipeline.spec.search_space import check_space, searched
-from pipeline.spec.table import Resources, Table, load_table
+from pipeline.spec.table import Resources, Table, load_table, printed_cells
 from pipeline.spec.yaml import located
 from pipeline.store.workspace import check_folder
 from pipeline.sweep.cluster import gpus_of, slots_of
@@ -95,18 +93,8 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
 def _check(name: str, whole: Table, table: Table) -> list[str]:
     warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
-        _check_published(table)
+        printed_cells(table)  # each cell is compared with at most one
     return [f"{name}: {Extent.of(name, table).text}", *(f"{name}: {text}" for text in warnings)]
-
-
-def _check_published(table: Table) -> None:
-    """Check that each cell is compared with at most one printed cell."""
-    if table.published:
-        printed = published_cells(table.published.paper, table.published.file)
-        for column in table.columns.values():
-            for row in table.methods:
-                if wanted := target(column, row):
-                    find(printed, table.published.table, wanted)
 
 
 def check_searched(name: str, table: Table, whole: Table) -> None:
