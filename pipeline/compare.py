@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.files import write_text
 from pfl.methods import METHODS
-from pipeline.report.comparison import FIELDS, ComparedColumn, compare_rows, compare_tables
+from pipeline.report.comparison import ComparedColumn, compare_rows, compare_tables
 from pipeline.report.summary import summarise
 from pipeline.spec.paths import TABLES, table_file, table_names
 from pipeline.spec.table import Subset, load_table
@@ -44,7 +44,7 @@ def compare(*tables: str, method: str | None = None, settings: Collection[str] =
     from pandas import DataFrame
 
     columns = compared(tables, method, settings)
-    return DataFrame([one.values for column in columns for one in column.cells], columns=list(FIELDS))
+    return DataFrame([cell.columns for column in columns for cell in column.cells])
 
 
 def compared(

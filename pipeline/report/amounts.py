@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pfl.core.text import csv_text, points
 from pipeline.columns import Column, columns_of
+from pipeline.report.pairs import PairedDifference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.paths import partition_file
 from pipeline.store.scores import Score
@@ -84,6 +85,14 @@ def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> di
 def decimals(value: float | None) -> str:
     """A number in a CSV file, with four decimals; empty without one."""
     return "" if value is None else f"{value:.4f}"
+
+
+def difference_columns(
+    gap: PairedDifference | None, name: str = "difference", prefix: str = ""
+) -> dict[str, str]:
+    """A difference and the ends of its interval in a CSV file."""
+    mean, low, high = (gap.mean, gap.low, gap.high) if gap else (None, None, None)
+    return {name: decimals(mean), f"{prefix}low": decimals(low), f"{prefix}high": decimals(high)}
 
 
 def value_range(values: Iterable[float | None]) -> str:

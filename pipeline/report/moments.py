@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pfl.core.text import signed
-from pipeline.report.amounts import csv_of, decimals, spread
+from pipeline.report.amounts import csv_of, decimals, difference_columns, spread
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.summary import Configuration, Entry, Line, Summary
 from pipeline.spec.reported import At, Evaluation
@@ -46,8 +45,7 @@ class AtMoment:
         text = spread(self.score)
         if self.gap is None:
             return f"**{text}**" if self.against else text
-        interval = f" ({self.gap.interval})" if self.gap.interval else ""
-        return f"{text}<br><sub>{signed(self.gap.mean)}{interval}</sub>"
+        return f"{text}<br><sub>{self.gap.shown}</sub>"
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,7 @@ def _csv_row(table: str, label: str, at: AtMoment, score: Score) -> dict[str, ob
         "std": decimals(score.std),
         "seeds": score.seeds,
         "against": at.against,
-        "difference": decimals(gap.mean if gap else None),
-        "low": decimals(gap.low if gap else None),
-        "high": decimals(gap.high if gap else None),
+        **difference_columns(gap),
         "pairs": gap and gap.pairs,
         "over": gap and gap.over,
         "keys": " ".join(record.key for record in at.entry.rows),

@@ -236,7 +236,6 @@ def environment(package: str = "pipeline.report") -> Any:
         "parameters": parameters,
         "plain": formats.plain,
         "cell": formats.cell,
-        "difference": leaderboard.difference_text,
         "quantity": lambda value: value_range([value]),
         "spread": spread,
         "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
