@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pfl.core.text import csv_text, points
 from pipeline.columns import Column, columns_of
@@ -14,8 +14,6 @@ from pipeline.report.pairs import PairedDifference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.paths import partition_file
 from pipeline.store.scores import Score
-
-T = TypeVar("T")
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
@@ -71,15 +69,6 @@ def csv_of(rows: Iterable[Mapping[str, Any]]) -> str:
     """A CSV file with a line for each of ``rows``, which have the same columns; empty without any."""
     listed = list(rows)
     return csv_text(listed[0], (row.values() for row in listed)) if listed else ""
-
-
-def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> dict[str, T]:
-    """``columns`` of a CSV file, with a prefix on each name that another of its columns has.
-
-    >>> distinct("setting_", {"iid": 1, "rank": 2}, {"method", "rank"})
-    {'iid': 1, 'setting_rank': 2}
-    """
-    return {prefix + name if name in taken else name: value for name, value in columns.items()}
 
 
 def decimals(value: float | None) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pfl.core.text import points, signed
-from pipeline.columns import Column, columns_of
+from pipeline.columns import Column, columns_of, distinct
 from pipeline.report.agreement import Ranking, Tested
-from pipeline.report.amounts import csv_of, decimals, distinct, quantity
+from pipeline.report.amounts import csv_of, decimals, quantity
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.claims import Finding

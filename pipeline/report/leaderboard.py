@@ -10,8 +10,8 @@ import numpy as np
 
 from pfl.core.text import amount, points, signed
 from pfl.methods import METHODS
-from pipeline.columns import Column, columns_of
-from pipeline.report.amounts import csv_of, decimals, difference_columns, distinct, quantity
+from pipeline.columns import Column, columns_of, distinct
+from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.pairs import PairedDifference, mean_difference

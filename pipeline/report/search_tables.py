@@ -14,8 +14,7 @@ import numpy as np
 from pfl.core.hyper import Hyperparameter
 from pfl.core.text import amount, csv_text, gain
 from pfl.methods import METHODS
-from pipeline.columns import COLUMNS
-from pipeline.report.amounts import distinct
+from pipeline.columns import COLUMNS, distinct
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
