@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import optuna
@@ -28,12 +28,14 @@ from pfl.core.files import write_text
 from pfl.core.text import csv_text
 from pfl.methods import METHODS
 from pipeline.algorithms._starts import place_of
-from pipeline.report.plots import COLOURS, STYLE, WIDTH
+from pipeline.report.plots import COLOURS, as_svg, wide_figure
 from pipeline.spec.search_space import PINNED_TRIAL, with_params
-from pipeline.svg import svg_text
 from pipeline.sweep.budget import REDUCTION, Account, Outcome, SearchPlan, SearchStep
 from pipeline.sweep.halving import brackets
 from pipeline.sweep.search import Study, plan_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REPLAYS = 20
 """Of each search on each pool, with a sampler seed of its own; the training seeds take turns."""
@@ -306,32 +308,27 @@ def _cells(row: RegretRow) -> list[Any]:
     return [f"{value:.3f}" if isinstance(value, float) else value for value in row]
 
 
-def plot(regrets: np.ndarray) -> str:
-    """Regret and rank by cost as SVG: the mean over the pools, and a band of its 95 % interval.
+@as_svg
+def plot(regrets: np.ndarray) -> Figure:
+    """Regret and rank by cost: the mean over the pools, and a band of its 95 % interval.
 
     Args:
         regrets: (pools, searches, replays, costs).
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
+    figure = wide_figure(3.6)
+    panels = figure.subplots(1, 2)
     ranks = np.array([ranked(own) for own in regrets])
-    with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
-        panels = figure.subplots(1, 2)
-        for axes, values, label in zip(
-            panels, (regrets, ranks), ("regret (points)", "mean rank"), strict=True
-        ):
-            of_pools = values.mean(axis=2)
-            means, halves = of_pools.mean(axis=0), half_width(of_pools, axis=0)
-            for colour, name, mean, half in zip(COLOURS[1:], SEARCHES, means, halves, strict=False):
-                axes.plot(COSTS, mean, color=colour, label=name)
-                axes.fill_between(COSTS, mean - half, mean + half, color=colour, alpha=0.12, linewidth=0)
-            axes.set_xticks(COSTS[2::3])
-            axes.set_xlabel("cost (pinned runs)")
-            axes.set_ylabel(label)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(SEARCHES))
-        return svg_text(figure)
+    for axes, values, label in zip(panels, (regrets, ranks), ("regret (points)", "mean rank"), strict=True):
+        of_pools = values.mean(axis=2)
+        means, halves = of_pools.mean(axis=0), half_width(of_pools, axis=0)
+        for colour, name, mean, half in zip(COLOURS[1:], SEARCHES, means, halves, strict=False):
+            axes.plot(COSTS, mean, color=colour, label=name)
+            axes.fill_between(COSTS, mean - half, mean + half, color=colour, alpha=0.12, linewidth=0)
+        axes.set_xticks(COSTS[2::3])
+        axes.set_xlabel("cost (pinned runs)")
+        axes.set_ylabel(label)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(SEARCHES))
+    return figure
 
 
 def page(known: Sequence[CurvePool], rows: Sequence[RegretRow], name: str, held_out: bool) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.columns import COLUMNS
-from pipeline.report.plots import Look, legend, panels, svg_of
+from pipeline.report.plots import Look, as_svg, legend, panels
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.objectives import goals, others
 from pipeline.spec.search_space import Search
@@ -64,9 +64,10 @@ def headings(objectives: Sequence[str]) -> list[str]:
 def draw(summary: Summary) -> dict[str, str]:
     """A plot for each objective beside the accuracy, SVG text by name; none without several objectives."""
     names = dict.fromkeys(name for objectives in fronts(summary) for name in objectives[1:])
-    return {f"front-{name}": svg_of(_front, summary, name) for name in names}
+    return {f"front-{name}": _front(summary, name) for name in names}
 
 
+@as_svg
 def _front(summary: Summary, name: str) -> Figure:
     """Accuracy against another objective: a marker per trial, and a line through the front."""
 
