@@ -142,11 +142,11 @@ def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
 
     files: dict[Path, list[bytes]] = {}
     for path in sorted((root / PUBLISHED).glob("*.jsonl")):
-        for place, row, checksum in read_rows(path):
+        for position, row, checksum in read_rows(path):
             usable = checksum is not None and checksum not in refused
             config = json.dumps(row.config)
             if usable and is_used(config, row.dataset, row.behaviour, path.stem in tables):
-                files.setdefault(PUBLISHED / path.name, []).append(place.read())
+                files.setdefault(PUBLISHED / path.name, []).append(position.read())
     return files
 
 

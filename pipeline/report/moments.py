@@ -19,7 +19,7 @@ MOMENTS: Mapping[At, str] = {
     "post_local": "After local training on the client's own data",
     "post_aggregation": "As received, before local training",
 }
-Place = tuple[str, Configuration]
+LineKey = tuple[str, Configuration]
 """A row and its configuration."""
 
 
@@ -58,7 +58,7 @@ class Block:
 
     moment: At
     title: str
-    lines: Mapping[Place, tuple[str, Mapping[str, AtMoment]]]
+    lines: Mapping[LineKey, tuple[str, Mapping[str, AtMoment]]]
 
 
 def blocks(summary: Summary) -> list[Block]:
@@ -134,26 +134,24 @@ def at_moment(evaluation: Evaluation, moment: At) -> Evaluation:
 
 
 def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
-    by_setting: dict[str, dict[Place, AtMoment]] = {}
+    by_setting: dict[str, dict[LineKey, AtMoment]] = {}
     for setting in summary.settings:
         column = {
             (line.row, line.configuration): line.entries[setting] for line in lines if setting in line.entries
         }
         if not any(entry.rows for entry in column.values()):
             continue
-        scored = {place: scored_at(entry, moment) for place, entry in column.items()}
+        scored = {key: scored_at(entry, moment) for key, entry in column.items()}
         against = _reference(summary, column, scored)
         by_setting[setting] = {
-            place: AtMoment(
+            key: AtMoment(
                 entry,
                 moment,
-                scored[place],
+                scored[key],
                 column[against].row if against else "",
-                _gap(entry, column[against], moment)
-                if against and place != against and scored[place]
-                else None,
+                _gap(entry, column[against], moment) if against and key != against and scored[key] else None,
             )
-            for place, entry in column.items()
+            for key, entry in column.items()
         }
     return Block(
         moment,
@@ -169,14 +167,14 @@ def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
 
 
 def _reference(
-    summary: Summary, column: Mapping[Place, Entry], scored: Mapping[Place, Score | None]
-) -> Place | None:
-    """The place of a column with which the others are compared: the table's, or else the best."""
-    there = {place: reached.mean for place, reached in scored.items() if reached and column[place].complete}
+    summary: Summary, column: Mapping[LineKey, Entry], scored: Mapping[LineKey, Score | None]
+) -> LineKey | None:
+    """The line of a column with which the others are compared: the table's, or else the best."""
+    there = {key: reached.mean for key, reached in scored.items() if reached and column[key].complete}
     if summary.table.reference:
-        place: Place = (summary.table.reference, "pinned")
-        return place if place in there else None
-    return max(there, key=lambda place: there[place], default=None)
+        key: LineKey = (summary.table.reference, "pinned")
+        return key if key in there else None
+    return max(there, key=lambda key: there[key], default=None)
 
 
 def scored_at(entry: Entry, moment: At) -> Score | None:
