@@ -53,6 +53,18 @@ def aligned(grid: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in grid]
 
 
+def grouped(pairs: Iterable[tuple[str, str]]) -> str:
+    """Texts, each once and with all that belongs to it in brackets.
+
+    >>> grouped([("FedAvg", "IID"), ("FedPer", "IID"), ("FedAvg", "Dir(0.1)")])
+    'FedAvg (IID, Dir(0.1)); FedPer (IID)'
+    """
+    groups: dict[str, dict[str, None]] = {}
+    for text, part in pairs:
+        groups.setdefault(text, {})[part] = None
+    return "; ".join(f"{text} ({', '.join(parts)})" for text, parts in groups.items())
+
+
 def without_tags(text: str) -> str:
     """Markdown in which HTML is text.
 
