@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
 from pipeline.report.reproduction_page import Pending, write_page
 from pipeline.report.summary import summarise
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish
@@ -47,9 +48,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         InvalidInput: the table has no published numbers, the page cannot be written, or as the stages.
     """
     whole = _pinned(load_table(name))
-    for setting in settings:
-        if setting not in whole.settings:
-            raise unknown_name("--settings", setting, whole.settings)
+    check_names("--settings", settings, whole.settings)
     subset = Subset(settings=list(settings))
     part = whole.part(subset)
     if not comparable_cells(part):

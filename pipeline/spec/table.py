@@ -15,6 +15,7 @@ from pfl.core.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
 from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form, target
 from pipeline.spec.extends import extended, lineage
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import table_names
 from pipeline.spec.published import Published, PublishedTable, find, published_cells
 from pipeline.spec.reported import Evaluation
@@ -184,15 +185,12 @@ class Table(Strict):
             raise InvalidInput("settings", AVERAGE, "another name; this one belongs to the average column")
         for claim in self.claims:
             claim.check(list(self.settings), rows)
-        if self.reference and self.reference not in rows:
-            raise unknown_name("reference", self.reference, rows)
-        for row in sorted(self.published.incomparable_rows) if self.published else ():
-            if row not in rows:
-                raise unknown_name("published.incomparable.rows", row, rows)
+        if self.reference:
+            check_names("reference", [self.reference], rows)
+        if self.published:
+            check_names("published.incomparable.rows", sorted(self.published.incomparable_rows), rows)
         for method in self.methods:
-            for setting in method.settings:
-                if setting not in self.settings:
-                    raise unknown_name(f"setting of {method.id}", setting, self.settings)
+            check_names(f"setting of {method.id}", method.settings, self.settings)
         return self
 
 
@@ -236,8 +234,7 @@ def load_table(name: str, root: Path = Path()) -> Table:
     Raises:
         InvalidInput: there is no such table, or its file is not valid; the message is one line.
     """
-    if name not in (known := table_names(root)):
-        raise unknown_name("table", name, known)
+    check_names("table", [name], table_names(root))
     if not re.fullmatch(NAME, name):
         raise InvalidInput("table", repr(name), "a file name of letters, digits, '.', '_' and '-'")
     return load_as(Table, name, root)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pfl.core.config import Precision
 from pfl.core.cores import cores
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
@@ -19,6 +19,7 @@ from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
 from pipeline.spec.cells import Cell, cells
+from pipeline.spec.names import check_names
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.prior import check_prior
@@ -165,14 +166,12 @@ def _check_setup(cell: Cell, data: Definition) -> None:
         raise InvalidInput("method", cell.config.method, accepted) from None
     check_metrics(cell.config.metrics, data.classes)
     known = ("headline", *moments(run.method, run.server))
-    if cell.evaluation.moment not in known:
-        raise unknown_name("evaluation.moment", cell.evaluation.moment, known)
+    check_names("evaluation.moment", [cell.evaluation.moment], known)
     normalised = any(name.endswith("running_mean") for name in run.server.bank.tensors)
     if cell.evaluation.metric == "similarity" and cell.evaluation.measure == "wdb" and not normalised:
         raise InvalidInput("model", cell.config.model, "a network with batch norm, as wdb is reported")
-    groups = run.method.client_groups(run.server)
-    if cell.evaluation.group and cell.evaluation.group not in groups:
-        raise unknown_name("evaluation.group", cell.evaluation.group, groups)
+    if cell.evaluation.group:
+        check_names("evaluation.group", [cell.evaluation.group], run.method.client_groups(run.server))
 
 
 def _check_resources(table: Table) -> None:

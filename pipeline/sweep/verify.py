@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pfl
 from pfl.core.config import Config, Execution
-from pfl.core.errors import unknown_name
 from pfl.core.files import append_lines, read_lines
 from pfl.core.text import amount, duration
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pfl.run.validation import validated
 from pipeline.spec.fingerprints import is_current
+from pipeline.spec.names import check_names
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Position, read_record, read_rows
@@ -73,9 +73,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         InvalidInput: a table has no published records.
     """
     known = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
-    for table in tables:
-        if table not in known:
-            raise unknown_name("table", table, known)
+    check_names("table", tables, known)
     chosen, refused, stale = list(tables) or known, refusals(), 0
     first: list[tuple[str, Position, str]] = []
     others: list[tuple[str, Position, str]] = []
