@@ -1,4 +1,4 @@
-"""Pools of learning curves on which `benchmarks.search.regret` replays searches.
+"""Pools of learning curves on which `benchmarks.search.replay` replays searches.
 
 `python -m benchmarks.search.pools` measures, for each workload in `WORKLOADS` and each method, the pinned
 configuration and a Sobol sequence in the default search space, with three seeds each. It writes as it goes,

@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.search.pools import CURVES, SEARCH, SEEDS, CurvePool, pools, read
-from benchmarks.search.regret import Proposals, Replay, complete
+from benchmarks.search.replay import Proposals, Replay, complete
 from benchmarks.search.workload import FOLDER, WORKLOADS
 from pfl.core.config import Execution
 from pfl.core.files import write_text
