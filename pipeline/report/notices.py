@@ -193,7 +193,7 @@ def not_tried(summary: Summary) -> list[str]:
             why = "Depends on missing columns"
         elif name not in (summary.results.subset.settings or summary.columns):
             why = "Not selected"
-        elif (summary.table.settings[name].dataset or summary.table.dataset) in absent:
+        elif summary.table.datasets[name] in absent:
             why = "Data not available"
         else:
             why = "Not run yet"

@@ -73,7 +73,7 @@ def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setti
         table=name,
         setting=setting_name,
         row=row.id,
-        dataset=setting.dataset or table.dataset,
+        dataset=table.datasets[setting_name],
         partition=override.partition or setting.partition,
         clients=row.clients or setting.clients or table.clients,
         config=config,

@@ -119,6 +119,11 @@ class Table(Strict):
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
+    def datasets(self) -> dict[str, str]:
+        """The data set of each setting."""
+        return {name: setting.dataset or self.dataset for name, setting in self.settings.items()}
+
+    @property
     def column_labels(self) -> dict[str, str]:
         """The heading of each column."""
         return {name: column.label or name for name, column in self.columns.items()}

@@ -105,9 +105,10 @@ def described(name: str, part: Table) -> dict[str, Any]:
 
     For columns that the part leaves out, it lists the data sets that are ``absent`` here.
     """
-    names = _names(part)
+    names = dict.fromkeys(part.datasets.values())
     datasets = {dataset: _described(pfl.load(dataset)) for dataset in names}
-    absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
+    others = dict.fromkeys(load_table(name).datasets.values())
+    absent = [dataset for dataset in others if dataset not in names and _is_absent(dataset)]
     return {"table": name, "datasets": datasets, "absent": absent}
 
 
@@ -173,14 +174,8 @@ def _check_held_out(partition: Partition, shares: tuple[tuple[str, float], ...],
 
 def settings_here(table: Table) -> list[str]:
     """The columns of a table whose data sets are available."""
-    names = {name: setting.dataset or table.dataset for name, setting in table.settings.items()}
-    absent = {dataset for dataset in set(names.values()) if _is_absent(dataset)}
-    return [name for name, dataset in names.items() if dataset not in absent]
-
-
-def _names(table: Table) -> list[str]:
-    """The data sets of a table's columns, each once."""
-    return list(dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values()))
+    absent = set(filter(_is_absent, set(table.datasets.values())))
+    return [name for name, dataset in table.datasets.items() if dataset not in absent]
 
 
 def _is_absent(name: str) -> bool:
