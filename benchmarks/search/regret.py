@@ -22,7 +22,7 @@ from tqdm import tqdm
 from benchmarks.search.pools import CURVES, HELD_OUT, LEFT_OUT, SEEDS, CurvePool, pools
 from benchmarks.search.replay import COSTS, SEARCHES
 from benchmarks.search.workload import FOLDER, WORKLOADS
-from benchmarks.workload import run
+from benchmarks.workload import markdown_table, run
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import csv_text
@@ -220,12 +220,7 @@ def measured(known: Sequence[CurvePool], held_out: bool) -> str:
 
 def section(rows: Sequence[RegretRow], runs: str) -> str:
     """All searches at some costs, as a table in Markdown."""
-    lines = [
-        f"## After {runs} runs",
-        "",
-        "| Search | Regret | Rank | Best or tied |",
-        "| --- | ---: | ---: | ---: |",
-    ]
+    lines = []
     shown = [row for row in rows if row.runs == runs]
     for search in dict.fromkeys(row.search for row in shown):
         own = [row for row in shown if row.search == search]
@@ -233,8 +228,9 @@ def section(rows: Sequence[RegretRow], runs: str) -> str:
             _interval(np.array(values)) for values in zip(*((r.regret, r.rank) for r in own), strict=True)
         )
         share = fmean(row.best_or_tied for row in own)
-        lines.append(f"| {search} | {regret} | {rank} | {share:.0%} |")
-    return "\n".join(lines)
+        lines.append((search, regret, rank, f"{share:.0%}"))
+    table = markdown_table(("Search", "Regret", "Rank", "Best or tied"), lines)
+    return f"## After {runs} runs\n\n{table}"
 
 
 def _interval(values: np.ndarray) -> str:
