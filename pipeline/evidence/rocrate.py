@@ -17,7 +17,7 @@ from pfl.core.files import write_json, write_text, writing
 from pfl.core.text import amount
 from pipeline.evidence.citation import read_citation
 from pipeline.evidence.croissant import write_croissant
-from pipeline.report.reproduction import each_once
+from pipeline.report.provenance import each_once
 from pipeline.spec.cells import cells
 from pipeline.spec.paths import report_folder, results_folder
 from pipeline.spec.prior import imported_trials, prior_text

@@ -25,7 +25,7 @@ from pipeline.figures.numbers import Numbers, read_numbers
 from pipeline.figures.plots import PLOTS
 from pipeline.report.notices import copies
 from pipeline.report.plots import MUTED, as_svg
-from pipeline.report.reproduction import data_facts, data_source, machine
+from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored

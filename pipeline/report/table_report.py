@@ -34,7 +34,7 @@ from pipeline.report import (
 from pipeline.report.amounts import partition_statistics, quantities, spread, value_range
 from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
 from pipeline.report.pairs import INTERVAL_RULE
-from pipeline.report.reproduction import commands, provenance
+from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
 from pipeline.spec.paths import REPORTS, partition_file, report_folder, results_folder, table_file

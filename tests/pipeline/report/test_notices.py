@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.report.reproduction import changed_since, plugins
+from pipeline.report.provenance import changed_since, plugins
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import (
     DIGITS,
