@@ -13,12 +13,11 @@ import numpy as np
 import optuna
 
 from benchmarks.search.pools import SEARCH, SEEDS, CurvePool
-from pfl.methods import METHODS
 from pipeline.algorithms._starts import place_of
 from pipeline.spec.search_space import PINNED_TRIAL, with_params
 from pipeline.sweep.budget import REDUCTION, Account, Outcome, SearchPlan, SearchStep
 from pipeline.sweep.halving import brackets
-from pipeline.sweep.search import Study, plan_of
+from pipeline.sweep.search import Study, plan_of, warm_up_of
 
 BUDGET = 18
 """Of a search, in runs of the pinned configuration, counted in training samples."""
@@ -100,8 +99,7 @@ class Proposals:
 
     def warm_up(self, trial: int) -> int:
         params = self._replay.pool.configurations[self._replay.tried[trial]]
-        config = with_params(self._replay.pool.pinned, params)
-        return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
+        return warm_up_of(with_params(self._replay.pool.pinned, params))
 
     def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
         self.study.tell(trial, until, outcome, ended)

@@ -18,7 +18,7 @@ from pfl.run.fingerprint import code_digest
 from pfl.run.progress import progress
 from pfl.run.trials import Record
 from pipeline.figures.figure import Figure
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.rows import read_record
 from pipeline.store.stage_files import save_division
@@ -64,12 +64,10 @@ class FigureRuns:
         from pfl.data.partition import make_division
 
         divisions = {}
-        for cell in self.cells:
-            name = cell.partition_name
-            if name not in divisions:
-                dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
-                divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
-                save_division(divisions[name], self.name, name)
+        for name, cell in by_partition(self.cells).items():
+            dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
+            divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
+            save_division(divisions[name], self.name, name)
         return divisions
 
     def rows(self) -> dict[str, list[Record]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def cells(name: str, table: Table) -> tuple[Cell, ...]:
         for setting_name, setting in table.settings.items()
         for row in table.methods
     )
+
+
+def by_partition(cells: Iterable[Cell]) -> dict[str, Cell]:
+    """One of the cells of each partition, by the partition's name."""
+    return {cell.partition_name: cell for cell in cells}
 
 
 def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:

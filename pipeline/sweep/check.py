@@ -18,7 +18,7 @@ from pfl.run.api import check_metrics
 from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.names import check_names
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
@@ -72,7 +72,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     configs = [cell.config for cell in wanted]
     check_searched(name, table, whole or table)
     data: dict[str, Definition | None] = {}
-    for cell in {cell.partition_name: cell for cell in wanted}.values():
+    for cell in by_partition(wanted).values():
         own = cell.partition_name != cell.setting
         with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
             definition = data[cell.dataset] = check_dataset(cell.dataset)

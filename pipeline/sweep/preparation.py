@@ -18,7 +18,7 @@ from pfl.data.partition import parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
 from pfl.run.sources import digest_of
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.table import Table, load_table
@@ -131,8 +131,7 @@ def partition(name: str, part: Table | None = None) -> None:
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
     manifest = load_manifest(name)["datasets"]
     wanted = cells(name, table)
-    divisions = {cell.partition_name: cell for cell in wanted}
-    for division, cell in divisions.items():
+    for division, cell in by_partition(wanted).items():
         dataset = pfl.load(cell.dataset)
         if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
             raise InvalidInput(

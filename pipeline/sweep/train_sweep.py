@@ -17,7 +17,7 @@ from pathlib import Path
 from pfl.core.errors import Conflict
 from pfl.core.text import amount
 from pfl.run.trials import Trial
-from pipeline.spec.cells import cells
+from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Resources, Subset, Table, load_table
@@ -113,7 +113,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     load_manifest(name, {cell.dataset for cell in wanted})
     partitions = {
         division: load_division(name, division, cell.partition, cell.clients, table.drawn_seeds)
-        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
+        for division, cell in by_partition(wanted).items()
     }
     callbacks = (tracker.run, tracker.cell) if tracker else ()
     return Scheduler(wanted, table, partitions, ledger, *callbacks)
