@@ -59,7 +59,7 @@ def _both_ways(*pairs: tuple[type, type]) -> dict[type, type]:
 COMPARISONS = _both_ways(
     (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)
 )
-OPERATORS = {
+OPERATORS: dict[type, type] = {
     **_both_ways((ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)),
     **{ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult},
 }
