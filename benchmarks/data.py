@@ -36,7 +36,7 @@ from pfl.data.partitions import PARTITIONS
 from pipeline.report.amounts import statistics_columns, value_range
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
-from pipeline.report.reproduction import data_facts
+from pipeline.report.provenance import data_facts
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.published import Published, published_cells
 from pipeline.svg import svg_text

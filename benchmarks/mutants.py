@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import importlib
 import json
 import math
 import os
@@ -50,28 +51,17 @@ SCOPE: dict[str, tuple[tuple[str, ...], int]] = {
 
 SECONDS = 180  # of processor time for a mutant; one that takes longer hangs
 
-COMPARISONS: dict[type, type] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+
+def _both_ways(*pairs: tuple[type, type]) -> dict[type, type]:
+    return dict(pairs) | {second: first for first, second in pairs}
+
+
+COMPARISONS = _both_ways(
+    (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)
+)
 OPERATORS: dict[type, type] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Div,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
+    **_both_ways((ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)),
+    **{ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult},
 }
 SHARP = ("fedavg, defaults", "fedavg, options")
 """Cases that see most edits of the engine."""
@@ -484,15 +474,11 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
 
 def _import_libraries() -> None:
     """What takes long, so that the forked processes have it."""
-    import numpy
-    import scipy.cluster
-    import sklearn.cluster
-    import sklearn.mixture
+    for library in ("scipy.cluster", "sklearn.cluster", "sklearn.mixture", "torchvision"):
+        importlib.import_module(library)
     import torch
     import torch._dynamo  # which torch imports in the first vmap
-    import torchvision
 
-    assert all((numpy, scipy, sklearn, torch, torchvision))
     torch.set_num_threads(1)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers.table import TEXTBOOK, summary
 from benchmarks.workload import write_page
-from pipeline.report.plots import COLOURS, svg_of, wide_figure
+from pipeline.report.plots import COLOURS, as_svg, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def main() -> None:
         if (FOLDER / f"{name}.json").exists()
     }
     for name, figures in speed.items():
-        (FOLDER / f"{name}.svg").write_text(svg_of(PLOTS[name], figures), encoding="utf-8")
+        (FOLDER / f"{name}.svg").write_text(as_svg(PLOTS[name])(figures), encoding="utf-8")
     context: dict[str, Any] = {
         "curves": CURVES,
         "median": median,

@@ -27,7 +27,7 @@ from pfl.data.partition import make_partition
 from pfl.models import MODELS
 from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_dataset
-from pipeline.report.plots import COLOURS, svg_of, wide_figure
+from pipeline.report.plots import COLOURS, as_svg, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,10 +144,11 @@ def measure(scale: Scale) -> dict[str, float]:
 def draw() -> None:
     """Write the report's page and plot from ``scale.json`` alone."""
     figures = json.loads((FOLDER / "scale.json").read_text(encoding="utf-8"))
-    (FOLDER / "scale.svg").write_text(svg_of(plot, figures), encoding="utf-8")
+    (FOLDER / "scale.svg").write_text(plot(figures), encoding="utf-8")
     write_page(FOLDER, "scale.md.j2", **figures)
 
 
+@as_svg
 def plot(figures: dict[str, Any]) -> Figure:
     """Seconds per round and peak memory against the number of clients, a line per method."""
     figure = wide_figure(3)

@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -148,6 +148,12 @@ def write_page(folder: Path, template: str, name: str = "README.md", **context: 
     page = folder / name
     page.write_text(templates.get_template(template).render(context).rstrip() + "\n", encoding="utf-8")
     print(f"written to {page}")
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> str:
+    """A table in Markdown whose first ``text`` columns are text, and the others numbers."""
+    rule = ["---"] * text + ["---:"] * (len(columns) - text)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, rule, *rows))
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.methods import METHODS
-from pipeline.report.comparison import FIELDS, ComparedColumn, compare_rows, compare_tables
+from pipeline.report.comparison import ComparedColumn, compare_rows, compare_tables
 from pipeline.report.summary import summarise
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import TABLES, table_file, table_names
 from pipeline.spec.table import Subset, load_table
 from pipeline.spec.yaml import dumped
@@ -44,7 +45,7 @@ def compare(*tables: str, method: str | None = None, settings: Collection[str] =
     from pandas import DataFrame
 
     columns = compared(tables, method, settings)
-    return DataFrame([one.values for column in columns for one in column.cells], columns=list(FIELDS))
+    return DataFrame([cell.columns for column in columns for cell in column.cells])
 
 
 def compared(
@@ -55,13 +56,13 @@ def compared(
         if len(set(tables)) < max(2, len(tables)):
             raise InvalidInput("tables", ", ".join(tables), "two or more different ones, or one and a method")
         summaries = [summarise(results_of(name)) for name in tables]
-        _check_settings(settings, {name for summary in summaries for name in summary.table.settings})
+        check_names("settings", settings, {name for summary in summaries for name in summary.table.settings})
         return compare_tables(summaries, settings)
     if len(tables) != 1:
         raise InvalidInput("tables", ", ".join(tables), "one table, in which the method is run")
     (base,) = tables
     known = load_table(base)
-    _check_settings(settings, known.settings)
+    check_names("settings", settings, known.settings)
     chosen = list(settings) or columns_here(base)
     name = with_method(base, method)
     run_row(name, method, chosen)
@@ -95,8 +96,7 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
         InvalidInput: there is no such method or table, or the base has that row.
     """
     table = load_table(base)
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    check_names("method", [method], METHODS)
     if method in table.row_labels:
         raise InvalidInput("method", method, f"one that is no row of {base}")
     if name not in table_names():
@@ -142,9 +142,3 @@ def run_row(name: str, row: str, settings: Collection[str]) -> None:
         log.warning("%s: %s", name, failed)
     with redirect_stdout(None):  # the stages have told of the data
         collect(name)
-
-
-def _check_settings(settings: Collection[str], known: Collection[str]) -> None:
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("settings", setting, known)

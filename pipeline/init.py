@@ -9,12 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from pfl.core.config import Config
-from pfl.core.errors import InvalidInput, Missing, unknown_name
+from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_lines, write_text, writing
 from pfl.run.validation import validated
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import lineage
 from pipeline.spec.fingerprints import is_current
+from pipeline.spec.names import check_names
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
 from pipeline.spec.paths import PAPERS, table_names
@@ -79,9 +80,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         InvalidInput: the folder is not empty, the table does not exist or has no records, or git is missing.
     """
     ours = _ours()
-    known = table_names(ours)
-    if table not in known:
-        raise unknown_name("table", table, known)
+    check_names("table", [table], table_names(ours))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidInput("folder", str(folder), "a new or an empty folder")
     name = folder.resolve().name
@@ -142,11 +141,11 @@ def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
 
     files: dict[Path, list[bytes]] = {}
     for path in sorted((root / PUBLISHED).glob("*.jsonl")):
-        for place, row, checksum in read_rows(path):
+        for position, row, checksum in read_rows(path):
             usable = checksum is not None and checksum not in refused
             config = json.dumps(row.config)
             if usable and is_used(config, row.dataset, row.behaviour, path.stem in tables):
-                files.setdefault(PUBLISHED / path.name, []).append(place.read())
+                files.setdefault(PUBLISHED / path.name, []).append(position.read())
     return files
 
 

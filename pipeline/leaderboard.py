@@ -9,7 +9,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
 from pipeline.report.formats import aligned
-from pipeline.report.leaderboard import LEVEL, RULE, Board, board, difference_text
+from pipeline.report.leaderboard import LEVEL, RULE, Board, board
 from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
 from pipeline.spec.table import load_table
@@ -52,8 +52,8 @@ def text(board: Board, method: str) -> str:
     for standing in board.standings:
         marks = f"{'→' if standing.row == method else ''} {standing.place}"
         rank = points(standing.rank) + (f" {LEVEL}" if standing.level else "")
-        gap = "" if standing.row == method else difference_text(standing.difference)
-        gain = difference_text(standing.gain) if standing.tuned else "pinned kept"
+        gap = "" if standing.row == method else standing.difference.shown
+        gain = standing.gain.shown if standing.gain and standing.tuned else "pinned kept"
         grid.append((marks, standing.label, rank, points(standing.accuracy), gap, gain))
     own = next(standing for standing in board.standings if standing.row == method)
     place = f"{label} has place {own.place} of {len(board.standings)}."

@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
 from pipeline.report.reproduction_page import Pending, write_page
 from pipeline.report.summary import summarise
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.results import failures
-from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
@@ -48,9 +48,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         InvalidInput: the table has no published numbers, the page cannot be written, or as the stages.
     """
     whole = _pinned(load_table(name))
-    for setting in settings:
-        if setting not in whole.settings:
-            raise unknown_name("--settings", setting, whole.settings)
+    check_names("--settings", settings, whole.settings)
     subset = Subset(settings=list(settings))
     part = whole.part(subset)
     if not comparable_cells(part):
@@ -101,17 +99,16 @@ def _prepare(name: str, part: Table) -> None:
 
 def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tuple[RunPlan, set[str]]:
     """Choose pending runs and compute them; the plan, and the keys of those that gave a result."""
-    datasets = load_manifest(name)["datasets"]
     numbers = {f"{setting}/{row}" for setting, row in comparable_cells(part)}
     scheduler.keep({key for cell in scheduler.cells if cell.cell.id in numbers for key in cell.keys})
     slots, device = slots_here(part.resources), device_of(part.resources).type
-    expected = dry_runs(scheduler, datasets, device, part.resources.cpus)
+    expected = dry_runs(scheduler, device, part.resources.cpus)
     planned = plan(scheduler, part, expected, slots, 3600 * hours)
     served = set(scheduler.outcomes)
     print("\n".join(_announced(name, len(served), planned, hours)), flush=True)
     scheduler.keep([*served, *(pending.key for pending in planned.chosen)])
     try:
-        run(name, scheduler, datasets, part.resources, expected, 3600 * hours)
+        run(name, scheduler, part.resources, expected, 3600 * hours)
     except OutOfTime:
         print(f"{name}: stopped after {hours:g} h; the same command continues")
     finally:

@@ -29,7 +29,8 @@ from benchmarks.peers.inputs import WORKLOAD, write_inputs
 from benchmarks.peers.table import lines_of_code, summary, write_readme
 from benchmarks.peers.tree import run_tree
 from benchmarks.workload import Device, JsonFile, run, write
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
+from pipeline.spec.names import check_names
 
 ROUNDS = {"lenet5_bn": 6, "cnn4": 2}
 """Rounds that take a similar time."""
@@ -105,12 +106,8 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Check that all frameworks do the same work, and measure each on one core and on all cores."""
-    for name in only or ():
-        if name not in PEERS:
-            raise unknown_name("framework", name, PEERS)
-    for name in model or ():
-        if name not in ROUNDS:
-            raise unknown_name("network", name, ROUNDS)
+    check_names("framework", only or (), PEERS)
+    check_names("network", model or (), ROUNDS)
     pythons = _interpreters(only or list(PEERS), environments)
     if prepare:
         return

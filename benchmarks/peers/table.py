@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.workload import ratio
+from benchmarks.workload import markdown_table, ratio
 
 FIGURES = Path("reports/engineering/speed/peers.json")
 BEGIN, END = "<!-- peers -->", "<!-- /peers -->"
@@ -92,7 +92,7 @@ def readme_table(figures: dict[str, Any]) -> str:
     counts = sorted({row["cores"] for row in rows})
     names = [f"{count} core{'s' * (count > 1)}" for count in counts]
     head = ["", *names, *(f"whole run, {name}" for name in names), "start-up", "memory", "lines to write"]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    lines = []
     for peer, title in figures["titles"].items():
         own = {row["cores"]: row for row in rows if row["peer"] == peer and row["model"] == model}
         first = own[counts[0]]
@@ -107,7 +107,7 @@ def readme_table(figures: dict[str, Any]) -> str:
                 str(first["lines"]),
             ]
         )
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
+    return markdown_table(head, lines).replace("|  |", "| |")
 
 
 def write_readme(root: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from pfl.core.errors import InvalidInput
 
@@ -56,9 +56,9 @@ def run_tree(
             while first.poll() is None:
                 if time.perf_counter() - began > timeout:
                     raise InvalidInput("script", command[1], f"one that ends within {timeout:.0f} seconds")
-                pids = members(mark)
-                peak = max(peak, sum(map(_memory, pids)))
-                cpu |= {pid: max(cpu.get(pid, 0.0), _cpu_seconds(pid)) for pid in pids}
+                processes = members(mark)
+                peak = max(peak, sum(map(_memory, processes)))
+                cpu |= {each.pid: max(cpu.get(each.pid, 0.0), _cpu_seconds(each)) for each in processes}
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     first.wait(PAUSE)
             seconds = time.perf_counter() - began
@@ -70,39 +70,31 @@ def run_tree(
     return Usage(seconds, sum(cpu.values()), peak)
 
 
-def members(mark: str) -> list[int]:
+def members(mark: str) -> list[psutil.Process]:
     """The running processes of a tree."""
-    entry = f"{MARK}={mark}".encode()
-    pids = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if folder.name.isdigit() and entry in (folder / "environ").read_bytes().split(b"\0"):
-                pids.append(int(folder.name))
-    return pids
+    processes = psutil.process_iter(["environ"])
+    return [process for process in processes if (process.info["environ"] or {}).get(MARK) == mark]
 
 
-def _memory(pid: int) -> int:
+def _memory(process: psutil.Process) -> int:
     """Bytes of a process, its share of shared pages included; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_full_info().pss)
     return 0
 
 
-def _cpu_seconds(pid: int) -> float:
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _cpu_seconds(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
     return 0.0
 
 
 def _end(mark: str) -> None:
     """Wait for the rest of a tree, and kill what does not end."""
-    deadline = time.perf_counter() + GRACE
-    while pids := members(mark):
-        if time.perf_counter() >= deadline:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        time.sleep(PAUSE / 5)
+    psutil.wait_procs(members(mark), GRACE)
+    while alive := members(mark):
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, PAUSE)

@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 from tqdm import tqdm
 
 from benchmarks.search.workload import FOLDER, WORKLOADS
+from benchmarks.workload import markdown_table
 from pfl.core.config import Config
 from pfl.core.files import write_text
 from pfl.core.text import csv_text
@@ -72,19 +73,18 @@ def main() -> None:
     rows = measure()
     write_text(FOLDER / "bias.csv", csv_text(rows[0], (row.values() for row in rows)))
     lines = [
-        f"| {method} | {full:.3f} | {smaller:.3f} |" for method, (full, smaller) in correlations(rows).items()
+        (method, f"{full:.3f}", f"{smaller:.3f}") for method, (full, smaller) in correlations(rows).items()
     ]
-    heading = f"""# Validation accuracy of a search
+    page = f"""# Validation accuracy of a search
 
 Spearman's rank correlation of validation and test accuracy over {CONFIGURATIONS} configurations of each
 method: digits, `{DIGITS.partition}`, {DIGITS.clients} clients, 20 rounds, minibatches
 of 32, one seed. A search holds out {SHARE:.0%} of each client's training samples. [bias.csv](bias.csv) has
 the rows; `python -m benchmarks.search.bias` measures them again.
 
-| Method | Full minibatches | Smaller by the same share |
-| --- | ---: | ---: |
+{markdown_table(("Method", "Full minibatches", "Smaller by the same share"), lines)}
 """
-    write_text(FOLDER / "bias.md", heading + "\n".join(lines) + "\n")
+    write_text(FOLDER / "bias.md", page)
 
 
 if __name__ == "__main__":

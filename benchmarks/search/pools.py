@@ -1,4 +1,4 @@
-"""Pools of learning curves on which `benchmarks.search.regret` replays searches.
+"""Pools of learning curves on which `benchmarks.search.replay` replays searches.
 
 `python -m benchmarks.search.pools` measures, for each workload in `WORKLOADS` and each method, the pinned
 configuration and a Sobol sequence in the default search space, with three seeds each. It writes as it goes,
@@ -51,7 +51,7 @@ from scipy.stats import qmc
 from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import run
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.files import folder_lock, replacing
 from pfl.core.hyper import Hyperparameter
 from pfl.core.rng import integer_seed
@@ -63,6 +63,7 @@ from pfl.methods import METHODS
 from pfl.run.simulate import simulate_together
 from pfl.run.validation import stackable
 from pipeline.algorithms._starts import value_at
+from pipeline.spec.names import check_names
 from pipeline.spec.search_space import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation
 
@@ -299,9 +300,8 @@ def main(
 ) -> None:
     """Measure the missing curves, one pool after another."""
     end = time.monotonic() + 60 * minutes if minutes is not None else math.inf
+    check_names("workload", workload or (), WORKLOADS)
     for name in workload or WORKLOADS:
-        if name not in WORKLOADS:
-            raise unknown_name("workload", name, WORKLOADS)
         for line in make(name, method or [*METHODS], size, out / f"{name}.npz", end):
             print(line, flush=True)
 

@@ -7,15 +7,15 @@ configurations, and replays whole searches on the pools of `benchmarks.search.po
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
 
 import numpy as np
 
 from benchmarks.search.pools import CURVES, SEARCH, SEEDS, CurvePool, pools, read
-from benchmarks.search.regret import Proposals, Replay, complete
+from benchmarks.search.replay import Proposals, Replay, complete
 from benchmarks.search.workload import FOLDER, WORKLOADS
+from benchmarks.workload import markdown_table
 from pfl.core.config import Execution
 from pfl.core.files import write_text
 from pfl.core.rng import generator
@@ -157,13 +157,6 @@ def gains(pool: CurvePool, budget: float, near: bool) -> list[float]:
     return [float(pool.final[end] - pool.final[PINNED_TRIAL]) for end in ends]
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], text: int) -> str:
-    """A table in Markdown whose first ``text`` columns are text, and the others numbers."""
-    rule = [" --- " if place < text else " ---: " for place in range(len(columns))]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(["| " + " | ".join(columns) + " |", "|" + "|".join(rule) + "|", *lines])
-
-
 def null_section() -> str:
     """How often a configuration is selected that is no better."""
     rows = [
@@ -179,7 +172,7 @@ def null_section() -> str:
         for trials in TRIALS
         for today, before in [of_copies(runs, trials, seeds)]
     ]
-    return table(("Accuracies", "Seeds", "Trials", "Selected", "Earlier rule"), rows, 1)
+    return markdown_table(("Accuracies", "Seeds", "Trials", "Selected", "Earlier rule"), rows, 1)
 
 
 def power_section() -> str:
@@ -193,7 +186,7 @@ def power_section() -> str:
         for noise in NOISES
         for seeds in COMPARED_SEEDS
     ]
-    return table(("Noise", "Seeds", *(f"Gain of {gain}" for gain in GAINS)), rows, 0)
+    return markdown_table(("Noise", "Seeds", *(f"Gain of {gain}" for gain in GAINS)), rows, 0)
 
 
 def start_section() -> str:
@@ -210,7 +203,7 @@ def start_section() -> str:
                 + [f"{loss:.1f}"]
                 + [f"{fmean(gained) / loss:.1%}" for gained in from_bad]
             )
-    return table(("Method", "Budget", "Near", "Random", "Loss", "Near", "Random"), rows, 1)
+    return markdown_table(("Method", "Budget", "Near", "Random", "Loss", "Near", "Random"), rows, 1)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.pools import CurvePool
-from benchmarks.search.regret import BUDGET, Replay, holds
+from benchmarks.search.replay import BUDGET, Replay, holds
 
 
 def smac3(pool: CurvePool, number: int) -> np.ndarray:

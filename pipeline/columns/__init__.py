@@ -8,14 +8,15 @@ The accuracies of unseen clients and the metrics of a table follow them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.registry import Registry
 from pfl.run.trials import Record
 
+T = TypeVar("T")
 Goal = Literal["maximize", "minimize"]
 
 
@@ -79,21 +80,30 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
     """The `COLUMNS`, and for ``records`` that have them, those of unseen clients and two for each metric that
     is a single number, by name; "metric_" is prefixed to a name that another column has."""
     columns = dict(COLUMNS)
-
-    def add(name: str, column: Column) -> None:
-        while name in columns:
-            name = f"metric_{name}"
-        columns[name] = column
-
     if any(record.metrics.unseen for record in records):
-        for name, column in UNSEEN.items():
-            add(name, column)
+        columns |= distinct("metric_", UNSEEN, columns)
     for name in sorted({name for record in records for name in record.metrics.scalars}):
         about = CLIENT_METRICS.summary(name) if name in CLIENT_METRICS else ""
         explanation = f"{name}: {about}" if about else ""
-        add(name, Column(f"{name}, pooled", MetricOf(name, "pooled"), explanation))
-        add(f"{name}_client_mean", Column(f"{name}, client mean", MetricOf(name, "client_mean")))
+        averages = {
+            name: Column(f"{name}, pooled", MetricOf(name, "pooled"), explanation),
+            f"{name}_client_mean": Column(f"{name}, client mean", MetricOf(name, "client_mean")),
+        }
+        columns |= distinct("metric_", averages, columns)
     return columns
+
+
+def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> dict[str, T]:
+    """``columns``, with a prefix on each name that another column has.
+
+    >>> distinct("setting_", {"iid": 1, "rank": 2}, {"method", "rank"})
+    {'iid': 1, 'setting_rank': 2}
+    """
+
+    def free(name: str) -> str:
+        return free(prefix + name) if name in taken else name
+
+    return {free(name): column for name, column in columns.items()}
 
 
 COLUMNS: Registry[Column] = Registry("report column", "pipeline.columns")

@@ -21,7 +21,7 @@ from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, follows_run, parse_spec
 from pfl.data.resize import resized
 from pipeline.evidence.citation import read_citation
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.paths import partition_file, partitions_folder
 from pipeline.spec.table import Table, load_table
 from pipeline.store.stage_files import load_manifest
@@ -112,7 +112,7 @@ def write_croissant(table: str, out: Path) -> list[str]:
 
 def _divisions(table: str, content: Table, datasets: Mapping[str, Any]) -> Iterator[_Division]:
     """The current partitions of a table, by the cells that use them."""
-    for name, cell in {cell.partition_name: cell for cell in cells(table, content)}.items():
+    for name, cell in by_partition(cells(table, content)).items():
         for seed in content.seeds if follows_run(cell.partition) else (None,):
             file = partition_file(table, name, seed)
             if cell.dataset in datasets and file.exists():

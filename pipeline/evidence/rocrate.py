@@ -17,6 +17,7 @@ from pfl.core.files import write_json, write_text, writing
 from pfl.core.text import amount
 from pipeline.evidence.citation import read_citation
 from pipeline.evidence.croissant import write_croissant
+from pipeline.report.provenance import each_once
 from pipeline.spec.cells import cells
 from pipeline.spec.paths import report_folder, results_folder
 from pipeline.spec.prior import imported_trials, prior_text
@@ -105,8 +106,8 @@ def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
     records = results.records
     times = sorted(record.finished for record in records)
     simulated = [record for record in records if not record.failed]
-    python = _distinct(record.success.versions.python for record in simulated)
-    torch = _distinct(record.success.versions.torch for record in simulated)
+    python = each_once(record.success.versions.python for record in simulated)
+    torch = each_once(record.success.versions.torch for record in simulated)
     codes = list({record.sources: None for record in records})
     inputs, outputs = (
         {name: value for name, value in values.items() if (out / value).exists()}
@@ -252,7 +253,3 @@ def _references(names: Iterable[str]) -> Any:
     """References to entities; a single one is no list, in compacted JSON-LD."""
     references = [{"@id": name} for name in names]
     return references[0] if len(references) == 1 else references
-
-
-def _distinct(values: Iterable[str]) -> str:
-    return ", ".join(sorted(set(values)))

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.figures.figure_claims import SeriesClaim
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import figure_names
 from pipeline.spec.table import Subset, Table, load_as
 
@@ -58,8 +59,7 @@ def load_figure(name: str) -> Figure:
     Raises:
         InvalidInput: there is no such figure, or its file is not valid; the message is one line.
     """
-    if name not in (known := figure_names()):
-        raise unknown_name("figure", name, known)
+    check_names("figure", [name], figure_names())
     return load_as(Figure, name)
 
 

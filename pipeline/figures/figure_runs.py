@@ -18,7 +18,7 @@ from pfl.run.fingerprint import code_digest
 from pfl.run.progress import progress
 from pfl.run.trials import Record
 from pipeline.figures.figure import Figure
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.rows import read_record
 from pipeline.store.stage_files import save_division
@@ -58,26 +58,16 @@ class FigureRuns:
 
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
 
-    @property
-    def _images(self) -> dict[str, dict[str, Any]]:
-        """Shape and number of classes of each data set, as a manifest has them."""
-        return {
-            name: {"shape": dataset.shape, "classes": len(dataset.classes)}
-            for name, dataset in self.datasets.items()
-        }
-
     @cached_property
     def partitions(self) -> dict[str, Division]:
         """The partitions by name; saved where the workers of a sweep look for them."""
         from pfl.data.partition import make_division
 
         divisions = {}
-        for cell in self.cells:
-            name = cell.partition_name
-            if name not in divisions:
-                dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
-                divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
-                save_division(divisions[name], self.name, name)
+        for name, cell in by_partition(self.cells).items():
+            dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
+            divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
+            save_division(divisions[name], self.name, name)
         return divisions
 
     def rows(self) -> dict[str, list[Record]]:
@@ -87,10 +77,10 @@ class FigureRuns:
         from pipeline.sweep.train_sweep import run
 
         ledger = Ledger(self._sources)
-        scheduler = Scheduler(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
+        scheduler = Scheduler(self.cells, self.figure, self.partitions, ledger, curves=True)
         try:
             less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
-            run(self.name, scheduler, self._images, self.figure.resources, less=less)
+            run(self.name, scheduler, self.figure.resources, less=less)
         finally:
             publish(self.name)
         return {
@@ -128,8 +118,7 @@ class FigureRuns:
     def _trials(self, cell: Cell) -> Iterator[Trial]:
         from pipeline.sweep.cell_scheduler import CellScheduler
 
-        division = self.partitions[cell.partition_name]
-        whole = CellScheduler(cell, self.figure, division, self._images[cell.dataset]).pinned.trial
+        whole = CellScheduler(cell, self.figure, self.partitions[cell.partition_name]).pinned.trial
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import check_writable
@@ -21,16 +21,20 @@ from pfl.run.trials import commit, json_ready
 from pipeline.figures.drawing import labels
 from pipeline.figures.figure import Figure, FigureChanges, changed, load_figure, parts_of
 from pipeline.figures.figure_runs import FigureRuns
-from pipeline.figures.numbers import read_numbers
+from pipeline.figures.numbers import Numbers, read_numbers
 from pipeline.figures.plots import PLOTS
 from pipeline.report.notices import copies
-from pipeline.report.reproduction import data_facts, data_source, machine
+from pipeline.report.plots import MUTED, as_svg
+from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import table_lock
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
 
 FOLDER = Path("reports/figures")
 
@@ -119,23 +123,12 @@ def _prepared(name: str, changes: FigureChanges, out: Path) -> tuple[str, Figure
 
 def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> tuple[dict[str, Any], int]:
     """The content of the figure's JSON file, and how many runs failed."""
-    from matplotlib import rc_context
-
-    from pipeline.report.plots import MUTED, STYLE
-    from pipeline.svg import svg_text
-
     plot = PLOTS[figure.draw]
     runs = FigureRuns(name, figure)
     with table_lock(name), stoppable(name):
         numbers = plot.measure(runs)
     if not numbers.points:
         raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
-    with rc_context(STYLE):
-        canvas = plot.draw(figure, numbers)
-        if notes:
-            reduced = fill(f"Reduced: {'; '.join(notes)}", int(16 * canvas.get_figwidth()))
-            canvas.supxlabel(reduced, fontsize=8, color=MUTED, x=0.01, ha="left")
-        picture = svg_text(canvas)
     source = data_source({name: dataset.source for name, dataset in runs.datasets.items()})
     content = {
         "name": name,
@@ -149,9 +142,23 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "provenance": _provenance(runs, plot.simulates),
         "command": f"{source}pfl figure {name}{options}",
     }
-    texts = {"svg": picture, "csv": numbers.csv(), "json": json.dumps(json_ready(content), indent=1) + "\n"}
+    texts = {
+        "svg": _picture(figure, numbers, notes),
+        "csv": numbers.csv(),
+        "json": json.dumps(json_ready(content), indent=1) + "\n",
+    }
     write_files(out, {f"{name}.{ending}": text for ending, text in texts.items()})
     return content, runs.retried
+
+
+@as_svg
+def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> mpl.Figure:
+    """The plot of a figure, with a line on what was reduced."""
+    canvas = PLOTS[figure.draw].draw(figure, numbers)
+    if notes:
+        reduced = fill(f"Reduced: {'; '.join(notes)}", int(16 * canvas.get_figwidth()))
+        canvas.supxlabel(reduced, fontsize=8, color=MUTED, x=0.01, ha="left")
+    return canvas
 
 
 def overview(out: Path) -> str:

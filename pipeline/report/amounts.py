@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pfl.core.text import csv_text, points
 from pipeline.columns import Column, columns_of
+from pipeline.report.pairs import PairedDifference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.paths import partition_file
 from pipeline.store.scores import Score
-
-T = TypeVar("T")
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
@@ -72,18 +71,17 @@ def csv_of(rows: Iterable[Mapping[str, Any]]) -> str:
     return csv_text(listed[0], (row.values() for row in listed)) if listed else ""
 
 
-def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> dict[str, T]:
-    """``columns`` of a CSV file, with a prefix on each name that another of its columns has.
-
-    >>> distinct("setting_", {"iid": 1, "rank": 2}, {"method", "rank"})
-    {'iid': 1, 'setting_rank': 2}
-    """
-    return {prefix + name if name in taken else name: value for name, value in columns.items()}
-
-
 def decimals(value: float | None) -> str:
     """A number in a CSV file, with four decimals; empty without one."""
     return "" if value is None else f"{value:.4f}"
+
+
+def difference_columns(
+    gap: PairedDifference | None, name: str = "difference", prefix: str = ""
+) -> dict[str, str]:
+    """A difference and the ends of its interval in a CSV file."""
+    mean, low, high = (gap.mean, gap.low, gap.high) if gap else (None, None, None)
+    return {name: decimals(mean), f"{prefix}low": decimals(low), f"{prefix}high": decimals(high)}
 
 
 def value_range(values: Iterable[float | None]) -> str:

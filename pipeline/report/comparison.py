@@ -7,17 +7,12 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import amount, csv_text, signed
+from pfl.core.text import amount, signed
+from pipeline.report.amounts import csv_of
 from pipeline.report.formats import aligned, cell, plain
 from pipeline.report.pairs import INTERVAL_RULE, PairedDifference, difference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.axes import AVERAGE
-
-FIELDS = (
-    *("setting", "row", "table", "configuration", "status", "mean", "std", "seeds"),
-    *("minus", "difference", "low", "high", "pairs", "over"),
-)
-"""The columns of a comparison as a frame or as CSV."""
 
 RULE = (
     "Mean ± sample standard deviation over the seeds; of a searched row, of the selected configuration. "
@@ -46,15 +41,25 @@ class ComparedCell:
     same: bool = False
 
     @property
-    def values(self) -> tuple[object, ...]:
-        """What `FIELDS` names; an empty text where there is nothing."""
+    def columns(self) -> dict[str, object]:
+        """The line of a frame or of a CSV file."""
         score, gap = self.entry.score, self.difference
-        return (
-            *(self.setting, self.row, self.table, self.entry.configuration, self.entry.status),
-            *((score.mean, score.std, score.seeds) if score else (None, None, 0)),
-            self.minus,
-            *((gap.mean, gap.low, gap.high, gap.pairs, gap.over) if gap else (None,) * 5),
-        )
+        return {
+            "setting": self.setting,
+            "row": self.row,
+            "table": self.table,
+            "configuration": self.entry.configuration,
+            "status": self.entry.status,
+            "mean": score and score.mean,
+            "std": score and score.std,
+            "seeds": score.seeds if score else 0,
+            "minus": self.minus,
+            "difference": gap and gap.mean,
+            "low": gap and gap.low,
+            "high": gap and gap.high,
+            "pairs": gap and gap.pairs,
+            "over": gap and gap.over,
+        }
 
     @property
     def shown(self) -> str:
@@ -157,7 +162,7 @@ def markdown(columns: Iterable[ComparedColumn]) -> str:
 
 def comma_separated(columns: Iterable[ComparedColumn]) -> str:
     """A line per cell, with unrounded numbers."""
-    return csv_text(FIELDS, [one.values for column in columns for one in column.cells])
+    return csv_of(compared.columns for column in columns for compared in column.cells)
 
 
 def _columns(summaries: Sequence[Summary], settings: Collection[str]) -> Iterator[tuple[str, str]]:

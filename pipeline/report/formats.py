@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pfl.core.text import points, signed
-from pipeline.columns import Column, columns_of
+from pipeline.columns import Column, columns_of, distinct
 from pipeline.report.agreement import Ranking, Tested
-from pipeline.report.amounts import csv_of, decimals, distinct, quantity
+from pipeline.report.amounts import csv_of, decimals, quantity
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.claims import Finding
@@ -51,6 +51,18 @@ def aligned(grid: Sequence[Sequence[str]]) -> list[str]:
     """
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in grid]
+
+
+def grouped(pairs: Iterable[tuple[str, str]]) -> str:
+    """Texts, each once and with all that belongs to it in brackets.
+
+    >>> grouped([("FedAvg", "IID"), ("FedPer", "IID"), ("FedAvg", "Dir(0.1)")])
+    'FedAvg (IID, Dir(0.1)); FedPer (IID)'
+    """
+    groups: dict[str, dict[str, None]] = {}
+    for text, part in pairs:
+        groups.setdefault(text, {})[part] = None
+    return "; ".join(f"{text} ({', '.join(parts)})" for text, parts in groups.items())
 
 
 def without_tags(text: str) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 
 from pfl.core.text import amount, points, signed
 from pfl.methods import METHODS
-from pipeline.columns import Column, columns_of
-from pipeline.report.amounts import csv_of, decimals, distinct, quantity
+from pipeline.columns import Column, columns_of, distinct
+from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.pairs import PairedDifference, mean_difference
@@ -264,8 +264,8 @@ def _csv_row(board: Board, standing: Standing) -> dict[str, object]:
         "level_with_first": standing.level,
         "accuracy": decimals(standing.accuracy),
         "minus": board.against,
-        **_interval("difference", "", standing.difference),
-        **_interval("gain", "gain_", standing.gain),
+        **difference_columns(standing.difference),
+        **difference_columns(standing.gain, "gain", "gain_"),
         "tuned_settings": standing.tuned,
         **{moment: decimals(value) for moment, value in standing.moments.items()},
     }
@@ -273,18 +273,6 @@ def _csv_row(board: Board, standing: Standing) -> dict[str, object]:
     scored = {**own, **distinct("setting_", scores, {*own, "keys"})}
     quantities = {name: decimals(standing.quantities[name]) for name in board.columns}
     return {**scored, **distinct("column_", quantities, {*scored, "keys"}), "keys": " ".join(standing.keys)}
-
-
-def _interval(name: str, prefix: str, gap: PairedDifference | None) -> dict[str, str]:
-    mean, low, high = (gap.mean, gap.low, gap.high) if gap else (None, None, None)
-    return {name: decimals(mean), f"{prefix}low": decimals(low), f"{prefix}high": decimals(high)}
-
-
-def difference_text(gap: PairedDifference | None) -> str:
-    """As in "+0.90 (+0.12 to +1.68)"; empty without a difference."""
-    if gap is None:
-        return ""
-    return signed(gap.mean) + (f" ({gap.interval})" if gap.interval else "")
 
 
 def _complete(line: Line, settings: Iterable[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.report.leaderboard import SHOWN, Board, Standing
 from pipeline.report.leads import SIGNIFICANT
-from pipeline.report.plots import COLOURS, GRID, INK, MUTED, name_rows, svg_of, wide_figure
+from pipeline.report.plots import COLOURS, GRID, INK, MUTED, as_svg, name_rows, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +27,13 @@ CAPTIONS = {
 
 def draw(board: Board) -> dict[str, str]:
     """SVG text by name; without a search, there are no gains."""
-    plots = {"costs": svg_of(_costs, board)}
+    plots = {"costs": _costs(board)}
     if any(standing.gain for standing in board.standings):
-        plots["gains"] = svg_of(_gains, board)
+        plots["gains"] = _gains(board)
     return plots
 
 
+@as_svg
 def _costs(board: Board) -> Figure:
     """Mean accuracy against the traffic and the time of a run."""
     families = dict.fromkeys(standing.family for standing in board.standings)
@@ -69,6 +70,7 @@ def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
         axes.annotate(standing.label, (cost, accuracy), (4, 4), textcoords="offset points", color=INK)
 
 
+@as_svg
 def _gains(board: Board) -> Figure:
     """The gain from tuning by method, with its interval."""
     gains = [(standing, standing.gain) for standing in board.standings if standing.gain]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pfl.core.text import amount, points
 from pfl.run.trials import Record
 from pipeline.report.pairs import PairedDifference, difference
-from pipeline.report.plots import svg_of, wide_figure
+from pipeline.report.plots import as_svg, wide_figure
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.reported import Evaluation
 
@@ -212,12 +212,9 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | N
     return Ranks(ordered, over, friedman, nemenyi)
 
 
-def diagram(ranks: Ranks) -> str:
-    """The critical-difference diagram, as SVG text."""
-    return svg_of(_diagram, ranks)
-
-
-def _diagram(ranks: Ranks) -> Figure:
+@as_svg
+def diagram(ranks: Ranks) -> Figure:
+    """The critical-difference diagram."""
     import numpy as np
     from scikit_posthocs import critical_difference_diagram
 

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pfl.core.text import signed
-from pipeline.report.amounts import csv_of, decimals, spread
+from pipeline.report.amounts import csv_of, decimals, difference_columns, spread
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.summary import Configuration, Entry, Line, Summary
 from pipeline.spec.reported import At, Evaluation
@@ -20,7 +19,7 @@ MOMENTS: Mapping[At, str] = {
     "post_local": "After local training on the client's own data",
     "post_aggregation": "As received, before local training",
 }
-Place = tuple[str, Configuration]
+LineKey = tuple[str, Configuration]
 """A row and its configuration."""
 
 
@@ -46,8 +45,7 @@ class AtMoment:
         text = spread(self.score)
         if self.gap is None:
             return f"**{text}**" if self.against else text
-        interval = f" ({self.gap.interval})" if self.gap.interval else ""
-        return f"{text}<br><sub>{signed(self.gap.mean)}{interval}</sub>"
+        return f"{text}<br><sub>{self.gap.shown}</sub>"
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Block:
 
     moment: At
     title: str
-    lines: Mapping[Place, tuple[str, Mapping[str, AtMoment]]]
+    lines: Mapping[LineKey, tuple[str, Mapping[str, AtMoment]]]
 
 
 def blocks(summary: Summary) -> list[Block]:
@@ -106,9 +104,7 @@ def _csv_row(table: str, label: str, at: AtMoment, score: Score) -> dict[str, ob
         "std": decimals(score.std),
         "seeds": score.seeds,
         "against": at.against,
-        "difference": decimals(gap.mean if gap else None),
-        "low": decimals(gap.low if gap else None),
-        "high": decimals(gap.high if gap else None),
+        **difference_columns(gap),
         "pairs": gap and gap.pairs,
         "over": gap and gap.over,
         "keys": " ".join(record.key for record in at.entry.rows),
@@ -138,26 +134,24 @@ def at_moment(evaluation: Evaluation, moment: At) -> Evaluation:
 
 
 def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
-    by_setting: dict[str, dict[Place, AtMoment]] = {}
+    by_setting: dict[str, dict[LineKey, AtMoment]] = {}
     for setting in summary.settings:
         column = {
             (line.row, line.configuration): line.entries[setting] for line in lines if setting in line.entries
         }
         if not any(entry.rows for entry in column.values()):
             continue
-        scored = {place: scored_at(entry, moment) for place, entry in column.items()}
+        scored = {key: scored_at(entry, moment) for key, entry in column.items()}
         against = _reference(summary, column, scored)
         by_setting[setting] = {
-            place: AtMoment(
+            key: AtMoment(
                 entry,
                 moment,
-                scored[place],
+                scored[key],
                 column[against].row if against else "",
-                _gap(entry, column[against], moment)
-                if against and place != against and scored[place]
-                else None,
+                _gap(entry, column[against], moment) if against and key != against and scored[key] else None,
             )
-            for place, entry in column.items()
+            for key, entry in column.items()
         }
     return Block(
         moment,
@@ -173,14 +167,14 @@ def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
 
 
 def _reference(
-    summary: Summary, column: Mapping[Place, Entry], scored: Mapping[Place, Score | None]
-) -> Place | None:
-    """The place of a column with which the others are compared: the table's, or else the best."""
-    there = {place: reached.mean for place, reached in scored.items() if reached and column[place].complete}
+    summary: Summary, column: Mapping[LineKey, Entry], scored: Mapping[LineKey, Score | None]
+) -> LineKey | None:
+    """The line of a column with which the others are compared: the table's, or else the best."""
+    there = {key: reached.mean for key, reached in scored.items() if reached and column[key].complete}
     if summary.table.reference:
-        place: Place = (summary.table.reference, "pinned")
-        return place if place in there else None
-    return max(there, key=lambda place: there[place], default=None)
+        key: LineKey = (summary.table.reference, "pinned")
+        return key if key in there else None
+    return max(there, key=lambda key: there[key], default=None)
 
 
 def scored_at(entry: Entry, moment: At) -> Score | None:

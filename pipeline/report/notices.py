@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pfl.core.text import amount
-from pipeline.report.formats import DAGGER
+from pipeline.report.formats import DAGGER, grouped
 from pipeline.report.summary import Summary
 from pipeline.report.verdicts import Status, judge, rule
 from pipeline.spec.axes import AVERAGE
@@ -84,12 +84,12 @@ def assumption(summary: Summary) -> str:
 
 def doubts(summary: Summary) -> str:
     """Lists the published numbers that are marked as doubtful, with the reasons; empty if there are none."""
-    rows: dict[str, dict[str, None]] = {}
-    for entry in summary.compared:
-        if entry.published and entry.published.doubt:
-            rows.setdefault(entry.published.doubt, {})[summary.labels[entry.row]] = None
-    listed = "; ".join(f"{why} ({', '.join(labels)})" for why, labels in rows.items())
-    return f"{DAGGER} Doubtful published numbers: {listed}." if rows else ""
+    listed = grouped(
+        (entry.published.doubt, summary.labels[entry.row])
+        for entry in summary.compared
+        if entry.published and entry.published.doubt
+    )
+    return f"{DAGGER} Doubtful published numbers: {listed}." if listed else ""
 
 
 def reported_otherwise(summary: Summary) -> list[str]:
@@ -110,33 +110,27 @@ def reported_otherwise(summary: Summary) -> list[str]:
 
 def precisions(summary: Summary) -> list[str]:
     """A line for each precision other than fp32 in which entries were computed."""
-    by_precision: dict[str, dict[str, list[str]]] = {}
+    by_precision: dict[str, list[tuple[str, str]]] = {}
     for entry in summary.entries:
         for precision in {record.config.get("precision", "fp32") for record in entry.rows} - {"fp32"}:
-            rows = by_precision.setdefault(precision, {})
-            rows.setdefault(summary.labels[entry.row], []).append(summary.columns[entry.setting])
+            place = summary.labels[entry.row], summary.columns[entry.setting]
+            by_precision.setdefault(precision, []).append(place)
     return [
-        f"Computed in {PRECISIONS[precision]}: "
-        + "; ".join(f"{row} ({', '.join(dict.fromkeys(columns))})" for row, columns in rows.items())
-        + "."
-        for precision, rows in sorted(by_precision.items())
+        f"Computed in {PRECISIONS[precision]}: {grouped(places)}."
+        for precision, places in sorted(by_precision.items())
     ]
 
 
 def stopped(summary: Summary) -> list[str]:
     """A line that names the rows whose seeds stopped early, and after which rounds."""
-    rows: dict[str, list[str]] = {}
+    stops = []
     for entry in summary.entries:
         last = sorted({record.metrics.stopped_at for record in entry.rows if record.metrics.stopped_at})
         if last:
-            planned = entry.rows[0].config["rounds"]
-            rounds = f"after {', '.join(map(str, last))} of {planned} rounds"
-            rows.setdefault(summary.labels[entry.row], []).append(
-                f"{summary.columns[entry.setting]} {rounds}"
-            )
-    listed = "; ".join(f"{row} ({', '.join(columns)})" for row, columns in rows.items())
+            rounds = f"after {', '.join(map(str, last))} of {entry.rows[0].config['rounds']} rounds"
+            stops.append((summary.labels[entry.row], f"{summary.columns[entry.setting]} {rounds}"))
     where = "at a plateau of the accuracy on training samples that were held out for this decision"
-    return [f"Some or all seeds stopped early, {where}: {listed}."] if rows else []
+    return [f"Some or all seeds stopped early, {where}: {grouped(stops)}."] if stops else []
 
 
 def outdated(summary: Summary) -> list[str]:
@@ -199,7 +193,7 @@ def not_tried(summary: Summary) -> list[str]:
             why = "Depends on missing columns"
         elif name not in (summary.results.subset.settings or summary.columns):
             why = "Not selected"
-        elif (summary.table.settings[name].dataset or summary.table.dataset) in absent:
+        elif summary.table.datasets[name] in absent:
             why = "Data not available"
         else:
             why = "Not run yet"

@@ -52,6 +52,11 @@ class PairedDifference:
         return "" if self.low is None or self.high is None else f"{signed(self.low)} to {signed(self.high)}"
 
     @property
+    def shown(self) -> str:
+        """As in "+0.90 (+0.12 to +1.68)"."""
+        return signed(self.mean) + (f" ({self.interval})" if self.interval else "")
+
+    @property
     def basis(self) -> str:
         """As in "5 paired seeds"."""
         return amount(self.pairs, f"paired {self.over}")

@@ -6,8 +6,9 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from pipeline.svg import svg_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+P = ParamSpec("P")
 
 COLOURS = (
     "#7d8590",
@@ -101,7 +104,7 @@ def draw(summary: Summary) -> dict[str, str]:
     finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
     if not any(entry.evaluation.is_accuracy for entry in finished):
         return {}
-    return {plot.__name__: svg_of(plot, summary) for plot in (convergence, clients, communication)}
+    return {plot.__name__: as_svg(plot)(summary) for plot in (convergence, clients, communication)}
 
 
 def convergence(summary: Summary) -> Figure:
@@ -195,12 +198,17 @@ def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[
 # ---- figures -------------------------------------------------------------------------------------------
 
 
-def svg_of(draw: Callable[..., Figure], *arguments: Any) -> str:
-    """The SVG text of the figure that a function draws, in the style of reports."""
-    from matplotlib import rc_context
+def as_svg(draw: Callable[P, Figure]) -> Callable[P, str]:
+    """Make a function that draws a figure return SVG text, in the style of reports."""
 
-    with rc_context(STYLE):
-        return svg_text(draw(*arguments))
+    @wraps(draw)
+    def drawn(*arguments: P.args, **options: P.kwargs) -> str:
+        from matplotlib import rc_context
+
+        with rc_context(STYLE):
+            return svg_text(draw(*arguments, **options))
+
+    return drawn
 
 
 def wide_figure(height: float) -> Figure:

@@ -11,7 +11,7 @@ from pfl.core.text import duration
 from pipeline.report.agreement import answer, coverage, tally
 from pipeline.report.amounts import csv_of
 from pipeline.report.notices import incomparable, notices, small_print
-from pipeline.report.reproduction import machine
+from pipeline.report.provenance import machine
 from pipeline.report.summary import Entry, Summary
 from pipeline.report.table_report import environment, write_files
 

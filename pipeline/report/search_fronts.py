@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.columns import COLUMNS
-from pipeline.report.plots import Look, legend, panels, svg_of
+from pipeline.report.plots import Look, as_svg, legend, panels
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.objectives import goals, others
-from pipeline.spec.search_space import Search
-from pipeline.store.results import CellResult
 from pipeline.store.scores import reported
 
 if TYPE_CHECKING:
@@ -64,9 +64,10 @@ def headings(objectives: Sequence[str]) -> list[str]:
 def draw(summary: Summary) -> dict[str, str]:
     """A plot for each objective beside the accuracy, SVG text by name; none without several objectives."""
     names = dict.fromkeys(name for objectives in fronts(summary) for name in objectives[1:])
-    return {f"front-{name}": svg_of(_front, summary, name) for name in names}
+    return {f"front-{name}": _front(summary, name) for name in names}
 
 
+@as_svg
 def _front(summary: Summary, name: str) -> Figure:
     """Accuracy against another objective: a marker per trial, and a line through the front."""
 
@@ -87,47 +88,26 @@ def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
     """The trials of a cell that ran to the last round with the first seed; none with one objective."""
     search = next(method.search for method in summary.table.methods if method.id == row)
     search = search or summary.table.search
-    place = setting, row
-    cell = next((cell for cell in summary.results.cells if (cell.setting, cell.row) == place), None)
+    cell = next((cell for cell in summary.results.cells if cell.cell == f"{setting}/{row}"), None)
     if not cell or not search or not search.has_several_objectives:
         return []
-    values = _values(cell, search)
-    worse = [1 if goal == "minimize" else -1 for goal in goals(search.objectives)]
-    losses = [[sign * value for sign, value in zip(worse, of, strict=True)] for *_, of in values]
-    return [
-        FrontPoint(
-            label=summary.labels[row],
-            setting=summary.columns[setting],
-            trial=trial,
-            params=params,
-            values=dict(zip(search.objectives, of, strict=True)),
-            key=key,
-            is_on_front=not any(dominates(other, loss) for other in losses),
-        )
-        for (trial, params, key, of), loss in zip(values, losses, strict=True)
-    ]
-
-
-def _values(cell: CellResult, search: Search) -> list[tuple[int, Mapping[str, Any], str, tuple[float, ...]]]:
-    """Trial, parameters, key and values of each run with the first seed that has a result."""
-    return [
-        (
-            trial.number or 0,
-            trial.params,
-            record.key,
-            (reported(record, cell.evaluation), *others(search.objectives, record)),
-        )
+    runs = [
+        (trial, record, (reported(record, cell.evaluation), *others(search.objectives, record)))
         for trial in cell.searched
         for record in trial.rows
         if record.seed == cell.search[0].seed and record.until is None
     ]
-
-
-def dominates(losses: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether ``losses`` are nowhere higher than those of the ``other``, and somewhere lower.
-
-    >>> dominates([1, 2], [1, 3]), dominates([1, 2], [1, 2]), dominates([0, 4], [1, 3])
-    (True, False, False)
-    """
-    pairs = list(zip(losses, other, strict=True))
-    return all(own <= of for own, of in pairs) and any(own < of for own, of in pairs)
+    signs = [1 if goal == "minimize" else -1 for goal in goals(search.objectives)]
+    losses = np.array([values for *_, values in runs]).reshape(-1, len(signs)) * signs
+    return [
+        FrontPoint(
+            label=summary.labels[row],
+            setting=summary.columns[setting],
+            trial=trial.number or 0,
+            params=trial.params,
+            values=dict(zip(search.objectives, values, strict=True)),
+            key=record.key,
+            is_on_front=not ((losses <= loss).all(axis=1) & (losses < loss).any(axis=1)).any(),
+        )
+        for (trial, record, values), loss in zip(runs, losses, strict=True)
+    ]

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.hyper import Hyperparameter
-from pipeline.report.plots import GRID, Look, legend, looks, panels, svg_of, told_apart, wide_figure
+from pipeline.report.plots import GRID, Look, as_svg, legend, looks, panels, told_apart, wide_figure
 from pipeline.report.search_tables import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
@@ -27,7 +27,7 @@ def draw(summary: Summary) -> dict[str, str]:
     plots: dict[str, Callable[[Summary], Figure]] = {"search": _cost, "slices": _slices}
     if any(len(space) > 1 for _, space in _spaces(summary)):
         plots["coordinates"] = _coordinates
-    return {name: svg_of(plot, summary) for name, plot in plots.items()}
+    return {name: as_svg(plot)(summary) for name, plot in plots.items()}
 
 
 def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:

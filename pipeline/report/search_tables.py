@@ -14,8 +14,8 @@ import numpy as np
 from pfl.core.hyper import Hyperparameter
 from pfl.core.text import amount, csv_text, gain
 from pfl.methods import METHODS
-from pipeline.columns import COLUMNS
-from pipeline.report.amounts import distinct
+from pipeline.columns import COLUMNS, distinct
+from pipeline.report.formats import grouped
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
@@ -92,15 +92,11 @@ def searches(summary: Summary) -> list[Searched]:
 
 def kept(searched: Sequence[Searched]) -> str:
     """The cells that kept the pinned configuration, with the gain of the best trial; empty if none did."""
-    cells: dict[str, list[str]] = {}
-    for search in searched:
-        if search.pins:
-            cells.setdefault(search.label, []).append(f"{search.setting} {search.gain}".strip())
+    cells = [(search.label, f"{search.setting} {search.gain}".strip()) for search in searched if search.pins]
     if not cells:
         return ""
-    count = sum(map(len, cells.values()))
-    shown = "; ".join(f"{label} ({', '.join(settings)})" for label, settings in cells.items())
-    return f"{count} of {amount(len(searched), 'cell')} kept the pinned configuration: {shown}."
+    number = f"{len(cells)} of {amount(len(searched), 'cell')}"
+    return f"{number} kept the pinned configuration: {grouped(cells)}."
 
 
 def rows(summary: Summary) -> str:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pfl.run.trials import Record, Sources
 from pipeline.report.verdicts import Status, Verdict, judge
-from pipeline.spec.axes import AverageColumn, Row, target
-from pipeline.spec.published import Published, find, published_cells
+from pipeline.spec.axes import AverageColumn, Row
+from pipeline.spec.published import Published
 from pipeline.spec.reported import Evaluation
-from pipeline.spec.table import Subset, Table
+from pipeline.spec.table import Subset, Table, printed_cells
 from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, score
 
@@ -190,8 +190,7 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
     wanted = results.subset.seeds or results.config.seeds
     table = results.config.model_copy(update={"seeds": [s for s in results.config.seeds if s in wanted]})
     cells = {cell.cell: cell for cell in results.cells}
-    source = table.published
-    printed = published_cells(source.paper, source.file, root) if source else []
+    printed = printed_cells(table, root)
 
     def line(row: Row, configuration: Configuration) -> Line:
         entries: dict[str, Entry] = {}
@@ -205,13 +204,12 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
                     entry = _filled(entry, cell)
                 elif not results.subset.has(name, row.id):
                     entry = dataclasses.replace(entry, status="not selected")
-            if configuration == "pinned" and table.published and (wanted := target(column, row)):
-                held_against = find(printed, table.published.table, wanted)
-                if held_against:
-                    comparable = row.id not in table.published.incomparable_rows
-                    seeds = table.published.seeds
-                    verdict = judge(entry.score, entry.status, held_against, seeds, comparable)
-                    entry = dataclasses.replace(entry, published=held_against, verdict=verdict)
+            held_against = printed.get((name, row.id))
+            if configuration == "pinned" and table.published and held_against:
+                comparable = row.id not in table.published.incomparable_rows
+                seeds = table.published.seeds
+                verdict = judge(entry.score, entry.status, held_against, seeds, comparable)
+                entry = dataclasses.replace(entry, published=held_against, verdict=verdict)
             entries[name] = entry
         return Line(row.id, table.row_labels[row.id], row.method, configuration, entries)
 

@@ -34,7 +34,7 @@ from pipeline.report import (
 from pipeline.report.amounts import partition_statistics, quantities, spread, value_range
 from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
 from pipeline.report.pairs import INTERVAL_RULE
-from pipeline.report.reproduction import commands, provenance
+from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
 from pipeline.spec.paths import REPORTS, partition_file, report_folder, results_folder, table_file
@@ -236,7 +236,6 @@ def environment(package: str = "pipeline.report") -> Any:
         "parameters": parameters,
         "plain": formats.plain,
         "cell": formats.cell,
-        "difference": leaderboard.difference_text,
         "quantity": lambda value: value_range([value]),
         "spread": spread,
         "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours

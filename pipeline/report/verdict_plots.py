@@ -13,9 +13,9 @@ from pipeline.report.plots import (
     PAPER,
     WIDTH,
     Look,
+    as_svg,
     name_rows,
     panels,
-    svg_of,
     wide_figure,
 )
 from pipeline.report.summary import Entry, Summary
@@ -47,12 +47,9 @@ class VerdictPoint:
     verdict: Verdict
 
 
-def side_by_side(summary: Summary) -> str:
-    """One panel per setting, one line per method: the printed number and ours, as SVG text."""
-    return svg_of(_side_by_side, summary)
-
-
-def _side_by_side(summary: Summary) -> Figure:
+@as_svg
+def side_by_side(summary: Summary) -> Figure:
+    """One panel per setting, one line per method: the printed number and ours."""
     from matplotlib.lines import Line2D
 
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
@@ -87,12 +84,9 @@ def _side_by_side(summary: Summary) -> Figure:
     return figure
 
 
-def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> str:
-    """One panel per paper: ours against the printed number of every cell that was run, as SVG text."""
-    return svg_of(_scatter, papers)
-
-
-def _scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
+@as_svg
+def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
+    """One panel per paper: ours against the printed number of every cell that was run."""
     from matplotlib.lines import Line2D
 
     count = max(3, len(papers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def cells(name: str, table: Table) -> tuple[Cell, ...]:
     )
 
 
+def by_partition(cells: Iterable[Cell]) -> dict[str, Cell]:
+    """One of the cells of each partition, by the partition's name."""
+    return {cell.partition_name: cell for cell in cells}
+
+
 def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
     override = row.settings.get(setting_name, RowOverride())
     schedule: dict[str, Any] = {}
@@ -73,7 +79,7 @@ def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setti
         table=name,
         setting=setting_name,
         row=row.id,
-        dataset=setting.dataset or table.dataset,
+        dataset=table.datasets[setting_name],
         partition=override.partition or setting.partition,
         clients=row.clients or setting.clients or table.clients,
         config=config,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.run.trials import Record
 from pipeline.columns import COLUMNS, Goal
+from pipeline.spec.names import check_names
 
 ACCURACY = "accuracy"
 """The accuracy that the table reports; always the first objective, because it decides what is selected."""
@@ -21,10 +22,7 @@ def check_objectives(names: Sequence[str]) -> None:
     """
     if not names or names[0] != ACCURACY or len(set(names)) < len(names):
         raise InvalidInput("objectives", f"[{', '.join(names)}]", "accuracy first, and each name once")
-    known = [name for name in COLUMNS if COLUMNS[name].goal]
-    for name in names[1:]:
-        if name not in known:
-            raise unknown_name("objective", name, known)
+    check_names("objective", names[1:], [name for name in COLUMNS if COLUMNS[name].goal])
 
 
 def goals(names: Sequence[str]) -> list[Goal]:

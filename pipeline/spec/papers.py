@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pfl.core.errors import unknown_name
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict, load
 
@@ -63,8 +63,7 @@ class Paper(Strict):
         """
         if file == NUMBERS:
             return self.name
-        if file not in self.released_results:
-            raise unknown_name(f"released_results of {self.name}", file, self.released_results)
+        check_names(f"released_results of {self.name}", [file], self.released_results)
         return self.released_results[file]
 
 
@@ -79,6 +78,5 @@ def load_paper(name: str, root: Path = Path()) -> Paper:
     Raises:
         InvalidInput: there is no such paper, or its file is not valid; the message is one line.
     """
-    if name not in (known := paper_names(root)):
-        raise unknown_name("paper", name, known)
+    check_names("paper", [name], paper_names(root))
     return load(root / PAPERS / name / FILE, Paper)

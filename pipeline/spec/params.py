@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import table_names
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.spec.yaml import Strict, load
@@ -42,9 +43,7 @@ def selected_tables() -> list[str]:
         InvalidInput: it selects no table, a table twice, or a table that does not exist.
     """
     names = load(PARAMS, Params).tables
-    for name in names:
-        if name not in table_names():
-            raise unknown_name(f"{PARAMS}: table", name, table_names())
+    check_names(f"{PARAMS}: table", names, table_names())
     return names
 
 

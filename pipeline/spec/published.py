@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import Field
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pipeline.spec.csv_file import read_csv
+from pipeline.spec.names import check_names
 from pipeline.spec.papers import NUMBERS, paper_names
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict
@@ -126,11 +127,9 @@ def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> lis
     Raises:
         InvalidInput: there is no such paper or file, or a line of it is not valid.
     """
-    if paper not in (papers := paper_names(root)):
-        raise unknown_name("published.paper", paper, papers)
+    check_names("published.paper", [paper], paper_names(root))
     folder = root / PAPERS / paper
-    if file not in (known := [path.name for path in folder.glob("*.csv")]):
-        raise unknown_name("published.file", file, known)
+    check_names("published.file", [file], [path.name for path in folder.glob("*.csv")])
     return read_csv(folder / file, _cell, list(Published.__dataclass_fields__))
 
 

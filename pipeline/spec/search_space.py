@@ -106,14 +106,10 @@ class Search(Strict):
         return len(self.objectives) > 1
 
     @model_validator(mode="after")
-    def _algorithm_suits_objectives(self) -> Search:
+    def _go_together(self) -> Search:
         if self.has_several_objectives and not ALGORITHMS[self.algorithm].multi_objective:
             accepted = "an algorithm for several objectives, for example tpe or nsga2"
             raise InvalidInput("algorithm", self.algorithm, accepted)
-        return self
-
-    @model_validator(mode="after")
-    def _one_limit(self) -> Search:
         if (self.budget is None) == (self.trials is None):
             given = "neither" if self.budget is None else "both"
             raise InvalidInput("budget and trials", given, "one of them")

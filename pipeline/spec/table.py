@@ -13,14 +13,15 @@ from pydantic import Field, PlainValidator, model_validator
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
-from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form
+from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form, target
 from pipeline.spec.extends import extended, lineage
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import table_names
-from pipeline.spec.published import PublishedTable
+from pipeline.spec.published import Published, PublishedTable, find, published_cells
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.schedule import Schedule
 from pipeline.spec.search_space import Search, search_seeds
-from pipeline.spec.table_claims import TableClaim
+from pipeline.spec.table_claims import Place, TableClaim
 from pipeline.spec.yaml import Strict, validate
 
 
@@ -118,6 +119,11 @@ class Table(Strict):
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
+    def datasets(self) -> dict[str, str]:
+        """The data set of each setting."""
+        return {name: setting.dataset or self.dataset for name, setting in self.settings.items()}
+
+    @property
     def column_labels(self) -> dict[str, str]:
         """The heading of each column."""
         return {name: column.label or name for name, column in self.columns.items()}
@@ -184,15 +190,12 @@ class Table(Strict):
             raise InvalidInput("settings", AVERAGE, "another name; this one belongs to the average column")
         for claim in self.claims:
             claim.check(list(self.settings), rows)
-        if self.reference and self.reference not in rows:
-            raise unknown_name("reference", self.reference, rows)
-        for row in sorted(self.published.incomparable_rows) if self.published else ():
-            if row not in rows:
-                raise unknown_name("published.incomparable.rows", row, rows)
+        if self.reference:
+            check_names("reference", [self.reference], rows)
+        if self.published:
+            check_names("published.incomparable.rows", sorted(self.published.incomparable_rows), rows)
         for method in self.methods:
-            for setting in method.settings:
-                if setting not in self.settings:
-                    raise unknown_name(f"setting of {method.id}", setting, self.settings)
+            check_names(f"setting of {method.id}", method.settings, self.settings)
         return self
 
 
@@ -206,6 +209,27 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     return {name: known[name] for name in known if name in names or not names}
 
 
+def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
+    """The printed cell of each column and row that has one.
+
+    Args:
+        root: the project's folder.
+
+    Raises:
+        InvalidInput: the table names a paper or a file that does not exist, or several cells fit.
+    """
+    source = table.published
+    if source is None:
+        return {}
+    cells = published_cells(source.paper, source.file, root)
+    return {
+        (name, row.id): cell
+        for name, column in table.columns.items()
+        for row in table.methods
+        if (wanted := target(column, row)) and (cell := find(cells, source.table, wanted))
+    }
+
+
 def load_table(name: str, root: Path = Path()) -> Table:
     """A table with everything that it inherits.
 
@@ -215,8 +239,7 @@ def load_table(name: str, root: Path = Path()) -> Table:
     Raises:
         InvalidInput: there is no such table, or its file is not valid; the message is one line.
     """
-    if name not in (known := table_names(root)):
-        raise unknown_name("table", name, known)
+    check_names("table", [name], table_names(root))
     if not re.fullmatch(NAME, name):
         raise InvalidInput("table", repr(name), "a file name of letters, digits, '.', '_' and '-'")
     return load_as(Table, name, root)

@@ -16,9 +16,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pipeline.spec.claims import Claim, Finding
+from pipeline.spec.names import check_names
 
 Place = tuple[str, str]
 """A setting and a row."""
@@ -45,14 +46,9 @@ class _TableClaim(Claim):
     """The columns that the claim is about; empty means all."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
-        for name in self.settings:
-            if name not in settings:
-                raise unknown_name("claims.settings", name, settings)
-        if self.row not in rows:
-            raise unknown_name("claims.row", self.row, rows)
-        for name in self.among:
-            if name not in rows:
-                raise unknown_name("claims.among", name, rows)
+        check_names("claims.settings", self.settings, settings)
+        check_names("claims.row", [self.row], rows)
+        check_names("claims.among", self.among, rows)
 
     def test(
         self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
@@ -249,10 +245,8 @@ class Trend(_TableClaim):
         super().check(settings, rows)
         if self.settings:
             raise InvalidInput("claims.settings", self.settings, "none for a trend; see higher and lower")
-        for key, names in (("higher", self.higher), ("lower", self.lower)):
-            for name in names:
-                if name not in settings:
-                    raise unknown_name(f"claims.{key}", name, settings)
+        check_names("claims.higher", self.higher, settings)
+        check_names("claims.lower", self.lower, settings)
         if len(self.higher) != len(self.lower):
             accepted = f"{amount(len(self.higher), 'column')}, as 'higher' has"
             raise InvalidInput("claims.lower", self.lower, accepted)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.files import FileLine, append_lines, read_lines
 from pfl.run.trials import Record, Sources, checksum_of, split_checksum
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.rows import parse_record
@@ -81,6 +82,5 @@ def _checked(line: FileLine, where: str) -> Record:
         )
     if record.key != expected:
         raise InvalidInput(f"{where}: key", record.key, f"{expected}, the key of the record's content")
-    if record.table not in run_names():
-        raise unknown_name(f"{where}: table", record.table, run_names())
+    check_names(f"{where}: table", [record.table], run_names())
     return record

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from pfl.core.files import append_lines, read_lines, write_lines
 from pfl.run.trials import Record, Sources, checksum_of
 from pipeline.store.refusals import refusals
-from pipeline.store.rows import ROWS, Place, RecordHead, decode, key_in, read_rows
+from pipeline.store.rows import ROWS, Position, RecordHead, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH
 
 log = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ class Damage(NamedTuple):
         key: the key in the line, if it has one.
     """
 
-    place: Place
+    position: Position
     reason: str
     key: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason} (key {self.key})"
+        return f"{self.position}: {self.reason} (key {self.key})"
 
 
 class Ledger:
@@ -62,29 +62,31 @@ class Ledger:
         self.damaged: list[Damage] = []
         self.refused: dict[str, str] = {}
         self.sources = sources
-        self._successes: dict[str, list[Place | Record]] = {}
-        self._failed: dict[str, Place | Record] = {}
-        refused, checksums, lacking = refusals(), set[str](), list[Place]()
-        pulled, adopted = sorted(RESULTS.glob(f"*/{ROWS}")), dict[str, list[Place]]()
+        self._successes: dict[str, list[Position | Record]] = {}
+        self._failed: dict[str, Position | Record] = {}
+        refused, checksums, lacking = refusals(), set[str](), list[Position]()
+        pulled, adopted = sorted(RESULTS.glob(f"*/{ROWS}")), dict[str, list[Position]]()
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl")), *pulled):
-            for place, row, checksum in read_rows(path, self._report):
+            for position, row, checksum in read_rows(path, self._report):
                 if path in pulled and (checksum in checksums or row.error is not None):
                     continue
                 if checksum is None:
-                    lacking.append(place)
+                    lacking.append(position)
                 elif checksum in refused:
                     self.refused[row.key] = refused[checksum].reason
                 elif row.error is not None:
-                    self._failed[row.key] = place
+                    self._failed[row.key] = position
                 else:
-                    self._successes.setdefault(row.key, []).append(place)
+                    self._successes.setdefault(row.key, []).append(position)
                     if path in pulled:
-                        adopted.setdefault(row.table, []).append(place)
+                        adopted.setdefault(row.table, []).append(position)
                 if checksum:
                     checksums.add(checksum)
-        for table, places in adopted.items():
-            append_lines(LOCAL / f"{table}.jsonl", [place.read() for place in places])
-        missing = Counter(place.path for place in lacking if checksum_of(place.read()) not in checksums)
+        for table, positions in adopted.items():
+            append_lines(LOCAL / f"{table}.jsonl", [position.read() for position in positions])
+        missing = Counter(
+            position.path for position in lacking if checksum_of(position.read()) not in checksums
+        )
         for path, count in missing.items():
             adds = f"`pfl ledger import {path}` checks and adds them"
             log.warning("ledger: %s: records without a checksum, not used: %d; %s", path, count, adds)
@@ -130,7 +132,7 @@ class Ledger:
             self._successes.setdefault(record.key, []).append(record)
         return record
 
-    def _entries(self, table: str) -> list[Place | Record]:
+    def _entries(self, table: str) -> list[Position | Record]:
         """The entries of the table's successful records."""
         return [
             entry
@@ -139,7 +141,7 @@ class Ledger:
             if (entry.table if isinstance(entry, Record) else entry.path.stem) == table
         ]
 
-    def _record(self, entry: Place | Record) -> Record | None:
+    def _record(self, entry: Position | Record) -> Record | None:
         """The record of an entry; None if its line is damaged."""
         if isinstance(entry, Record):
             return entry
@@ -149,8 +151,8 @@ class Ledger:
             self._report(entry, str(error))
             return None
 
-    def _report(self, place: Place, reason: str) -> None:
-        damage = Damage(place, reason, key_in(place.read()))
+    def _report(self, position: Position, reason: str) -> None:
+        damage = Damage(position, reason, key_in(position.read()))
         if damage not in self.damaged:
             self.damaged.append(damage)
             log.warning("ledger: %s; ignored; its trial runs again if it is needed", damage)
@@ -162,22 +164,22 @@ def publish(table: str) -> None:
     A record without a checksum in that file is replaced by the same record with one.
     """
     published = PUBLISHED / f"{table}.jsonl"
-    there: dict[str, list[Place]] = {}
+    there: dict[str, list[Position]] = {}
     checksums, lacking = set(refusals()), False
-    for place, row, checksum in read_rows(published):
+    for position, row, checksum in read_rows(published):
         if checksum is None:
             lacking = True
         elif checksum not in checksums:
             checksums.add(checksum)
-            there.setdefault(row.key, []).append(place)
+            there.setdefault(row.key, []).append(position)
     fresh: dict[object, bytes] = {}
-    for place, row, checksum in read_rows(LOCAL / f"{table}.jsonl"):
+    for position, row, checksum in read_rows(LOCAL / f"{table}.jsonl"):
         if row.error is not None or row.dirty or checksum is None or checksum in checksums:
             continue
         with suppress(ValueError):
-            identity = identity_of(place.record())
+            identity = identity_of(position.record())
             if identity not in [identity_of(other.record()) for other in there.get(row.key, ())]:
-                fresh[identity] = place.read()
+                fresh[identity] = position.read()
     if fresh:
         append_lines(published, fresh.values())
     if lacking:

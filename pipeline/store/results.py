@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInfo
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
 from pfl.run.trials import Record, Sources
+from pipeline.spec.names import check_names
 from pipeline.spec.paths import results_folder, table_names
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table
@@ -260,8 +261,7 @@ def load_results(table: str, root: Path) -> Results:
     folder = root / results_folder(table)
     path = folder / "results.json"
     if not path.exists():
-        if table not in (known := table_names(root)):
-            raise unknown_name("table", table, known)
+        check_names("table", [table], table_names(root))
         again = f"dvc exp run -S 'tables=[{table}]'"
         accepted = f"a table whose data and records are here; {again} runs what is pending"
         raise InvalidInput("table", table, accepted)

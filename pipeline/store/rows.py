@@ -15,7 +15,7 @@ from pfl.run.trials import Record, checked, checksum_of, split_checksum
 ROWS = "rows.jsonl"
 """The records of a sweep's results, in the folder of the table."""
 
-Report = Callable[["Place", str], None]
+Report = Callable[["Position", str], None]
 """Called with the position of a damaged line and the reason."""
 
 
@@ -40,7 +40,7 @@ class RecordHead(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Position of a record in a file, with its length in bytes."""
 
     path: Path
@@ -99,18 +99,20 @@ def parse_record(content: bytes) -> Record:
         raise ValueError(f"no record ({error})") from None
 
 
-def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Place, RecordHead, str | None]]:
+def read_rows(
+    path: Path, report: Report = lambda *_: None
+) -> Iterator[tuple[Position, RecordHead, str | None]]:
     """The records of a file with a correct checksum or none, with their checksums."""
     for line in read_lines(path):
-        place = Place(path, line.number, line.offset, len(line.content))
+        position = Position(path, line.number, line.offset, len(line.content))
         content, checksum = split_checksum(line.content)
         if checksum not in (None, checksum_of(content)):
-            report(place, "its checksum is not that of its content")
+            report(position, "its checksum is not that of its content")
             continue
         try:
-            yield place, decode(content), checksum
+            yield position, decode(content), checksum
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            report(place, f"not a record ({error})")
+            report(position, f"not a record ({error})")
 
 
 def key_in(line: bytes) -> str:

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import ClientResult
 from pfl.run.trials import Record
+from pipeline.spec.names import check_names
 from pipeline.spec.reported import Evaluation
 
 
@@ -54,15 +55,13 @@ def reported(record: Record, evaluation: Evaluation) -> float:
     if evaluation.metric == "similarity":
         one, other = evaluation.pair
         similarities = metrics.similarities or {}
-        if evaluation.measure not in similarities:
-            raise unknown_name("evaluation.measure", evaluation.measure, similarities)
+        check_names("evaluation.measure", [evaluation.measure], similarities)
         return similarities[evaluation.measure][one][other]
     if evaluation.clients:
         return _over_clients(metrics.per_client, evaluation)
     _check_group(metrics.groups, evaluation)
     moment = evaluation.moment_of(metrics.headline)
-    if moment not in metrics.moments:
-        raise unknown_name("evaluation.moment", moment, metrics.moments)
+    check_names("evaluation.moment", [moment], metrics.moments)
     return metrics.reached(evaluation.metric, moment, evaluation.group).value(evaluation.which)
 
 
@@ -99,8 +98,8 @@ def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:
 
 
 def _check_group(groups: Sequence[str], evaluation: Evaluation) -> None:
-    if evaluation.group and evaluation.group not in groups:
-        raise unknown_name("evaluation.group", evaluation.group, groups)
+    if evaluation.group:
+        check_names("evaluation.group", [evaluation.group], groups)
 
 
 def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pfl.core.config import Config
 from pfl.data.partition import of_seed, parse_spec
@@ -12,6 +12,7 @@ from pfl.methods import METHODS
 from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
+from pipeline.spec.fingerprints import images
 from pipeline.spec.objectives import others
 from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import PINNED_TRIAL
@@ -64,7 +65,6 @@ class CellScheduler:
     """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
 
     Args:
-        images: their shape and number of classes, as in the manifest.
         prior: trials of other searches, from which that of the cell begins.
 
     Attributes:
@@ -85,12 +85,10 @@ class CellScheduler:
         cell: Cell,
         table: Table,
         division: Division,
-        images: Mapping[str, Any],
         curves: bool = False,
         prior: Sequence[PriorTrial] = (),
     ):
         self.cell = cell
-        self._images = images
         self.moment = cell.evaluation.moment_of(METHODS[cell.config.method].headline)
         curves = curves or cell.evaluation.which == "best"
         self.curves = (self.moment,) if curves else ()
@@ -248,7 +246,7 @@ class CellScheduler:
         return Candidate(trial, number, after)
 
     def _behaviour(self, config: Config) -> str:
-        return name_of(config, tuple(self._images["shape"]), self._images["classes"]).name
+        return name_of(config, *images(self.cell.dataset)).name
 
     def _outcome(self, record: Record) -> Outcome:
         assert self.cell.search

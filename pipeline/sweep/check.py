@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pfl.core.config import Precision
 from pfl.core.cores import cores
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
@@ -18,14 +18,13 @@ from pfl.run.api import check_metrics
 from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
-from pipeline.spec.axes import target
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
+from pipeline.spec.names import check_names
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.prior import check_prior
-from pipeline.spec.published import find, published_cells
 from pipeline.spec.search_space import check_space, searched
-from pipeline.spec.table import Resources, Table, load_table
+from pipeline.spec.table import Resources, Table, load_table, printed_cells
 from pipeline.spec.yaml import located
 from pipeline.store.workspace import check_folder
 from pipeline.sweep.cluster import gpus_of, slots_of
@@ -73,7 +72,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     configs = [cell.config for cell in wanted]
     check_searched(name, table, whole or table)
     data: dict[str, Definition | None] = {}
-    for cell in {cell.partition_name: cell for cell in wanted}.values():
+    for cell in by_partition(wanted).values():
         own = cell.partition_name != cell.setting
         with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
             definition = data[cell.dataset] = check_dataset(cell.dataset)
@@ -95,18 +94,8 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
 def _check(name: str, whole: Table, table: Table) -> list[str]:
     warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
-        _check_published(table)
+        printed_cells(table)  # each cell is compared with at most one
     return [f"{name}: {Extent.of(name, table).text}", *(f"{name}: {text}" for text in warnings)]
-
-
-def _check_published(table: Table) -> None:
-    """Check that each cell is compared with at most one printed cell."""
-    if table.published:
-        printed = published_cells(table.published.paper, table.published.file)
-        for column in table.columns.values():
-            for row in table.methods:
-                if wanted := target(column, row):
-                    find(printed, table.published.table, wanted)
 
 
 def check_searched(name: str, table: Table, whole: Table) -> None:
@@ -177,14 +166,12 @@ def _check_setup(cell: Cell, data: Definition) -> None:
         raise InvalidInput("method", cell.config.method, accepted) from None
     check_metrics(cell.config.metrics, data.classes)
     known = ("headline", *moments(run.method, run.server))
-    if cell.evaluation.moment not in known:
-        raise unknown_name("evaluation.moment", cell.evaluation.moment, known)
+    check_names("evaluation.moment", [cell.evaluation.moment], known)
     normalised = any(name.endswith("running_mean") for name in run.server.bank.tensors)
     if cell.evaluation.metric == "similarity" and cell.evaluation.measure == "wdb" and not normalised:
         raise InvalidInput("model", cell.config.model, "a network with batch norm, as wdb is reported")
-    groups = run.method.client_groups(run.server)
-    if cell.evaluation.group and cell.evaluation.group not in groups:
-        raise unknown_name("evaluation.group", cell.evaluation.group, groups)
+    if cell.evaluation.group:
+        check_names("evaluation.group", [cell.evaluation.group], run.method.client_groups(run.server))
 
 
 def _check_resources(table: Table) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pfl.run.runs import Runs
-from pipeline.spec.cells import cells
+from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger
@@ -118,15 +118,11 @@ def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
 
     wanted = cells(name, table)
     datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
-    images = {
-        dataset: {"shape": loaded.shape, "classes": len(loaded.classes)}
-        for dataset, loaded in datasets.items()
-    }
     partitions = {
         division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.drawn_seeds)
-        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
+        for division, cell in by_partition(wanted).items()
     }
-    return Scheduler(wanted, table, partitions, images, ledger)
+    return Scheduler(wanted, table, partitions, ledger)
 
 
 @dataclass(frozen=True)

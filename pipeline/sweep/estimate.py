@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pfl.core.config import Config
 from pfl.core.text import amount, duration
-from pfl.data.shape import TokenShape
 from pfl.run.trials import Trial
 from pipeline.spec.cells import Cell, cells
+from pipeline.spec.fingerprints import images
 from pipeline.spec.search_space import search_seeds
 from pipeline.spec.table import Table
 from pipeline.sweep.budget import SearchStep, Steps
@@ -143,15 +143,12 @@ class Running:
         return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
 
 
-def dry_runs(
-    scheduler: Scheduler, datasets: Mapping[str, Any], device: str, workers: int = 1
-) -> dict[str, Expected]:
+def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, Expected]:
     """By unfinished cell, what a dry run of its method and network tells; each pair runs once.
 
     Cells whose dry run fails are left out; the sweep itself will record the cause.
 
     Args:
-        datasets: shape and number of classes of each, as in the manifest.
         device: "cpu" or "cuda".
         workers: processes that share the clients of a round.
     """
@@ -161,10 +158,8 @@ def dry_runs(
     warm: set[object] = set()
     expected = {}
     for cell in scheduler.cells:
-        config, images, partition = cell.cell.config, datasets[cell.cell.dataset], cell.partition
-        shape, classes = tuple(images["shape"]), images["classes"]
-        if tokens := images.get("tokens"):
-            shape = TokenShape(shape, tokens)
+        config, partition = cell.cell.config, cell.partition
+        shape, classes = images(cell.cell.dataset)
         kind = _kind(config, (*shape, classes))
         with suppress(Exception, SystemExit):  # for example in a third-party method
             if kind not in measured and not cell.finished:

@@ -18,7 +18,7 @@ from pfl.data.partition import parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
 from pfl.run.sources import digest_of
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.table import Table, load_table
@@ -105,9 +105,10 @@ def described(name: str, part: Table) -> dict[str, Any]:
 
     For columns that the part leaves out, it lists the data sets that are ``absent`` here.
     """
-    names = _names(part)
+    names = dict.fromkeys(part.datasets.values())
     datasets = {dataset: _described(pfl.load(dataset)) for dataset in names}
-    absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
+    others = dict.fromkeys(load_table(name).datasets.values())
+    absent = [dataset for dataset in others if dataset not in names and _is_absent(dataset)]
     return {"table": name, "datasets": datasets, "absent": absent}
 
 
@@ -130,8 +131,7 @@ def partition(name: str, part: Table | None = None) -> None:
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
     manifest = load_manifest(name)["datasets"]
     wanted = cells(name, table)
-    divisions = {cell.partition_name: cell for cell in wanted}
-    for division, cell in divisions.items():
+    for division, cell in by_partition(wanted).items():
         dataset = pfl.load(cell.dataset)
         if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
             raise InvalidInput(
@@ -173,14 +173,8 @@ def _check_held_out(partition: Partition, shares: tuple[tuple[str, float], ...],
 
 def settings_here(table: Table) -> list[str]:
     """The columns of a table whose data sets are available."""
-    names = {name: setting.dataset or table.dataset for name, setting in table.settings.items()}
-    absent = {dataset for dataset in set(names.values()) if _is_absent(dataset)}
-    return [name for name, dataset in names.items() if dataset not in absent]
-
-
-def _names(table: Table) -> list[str]:
-    """The data sets of a table's columns, each once."""
-    return list(dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values()))
+    absent = set(filter(_is_absent, set(table.datasets.values())))
+    return [name for name, dataset in table.datasets.items() if dataset not in absent]
 
 
 def _is_absent(name: str) -> bool:

@@ -9,9 +9,8 @@ from statistics import mean
 
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.run.trials import Trial
-from pipeline.spec.axes import target
-from pipeline.spec.published import Published, find, published_cells
-from pipeline.spec.table import Table
+from pipeline.spec.published import Published
+from pipeline.spec.table import Table, printed_cells
 from pipeline.spec.table_claims import Place
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
@@ -67,19 +66,13 @@ def comparable_cells(table: Table) -> dict[Place, Published]:
     """The published numbers of a table's cells, without those that a table declares as incomparable.
 
     Raises:
-        InvalidInput: the table names a paper, a file or a cell that does not exist.
+        InvalidInput: as `printed_cells`.
     """
-    source = table.published
-    if source is None:
-        return {}
-    printed = published_cells(source.paper, source.file)
+    left_out = table.published.incomparable_rows if table.published else set()
     return {
-        (name, row.id): number
-        for name, setting in table.settings.items()
-        for row in table.methods
-        if row.id not in source.incomparable_rows
-        and (wanted := target(setting, row))
-        and (number := find(printed, source.table, wanted))
+        (setting, row): number
+        for (setting, row), number in printed_cells(table).items()
+        if setting in table.settings and row not in left_out
     }
 
 

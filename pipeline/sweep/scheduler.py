@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pfl.core.config import Config
 from pfl.methods import METHODS
@@ -27,7 +27,6 @@ class Scheduler:
     """Provides the pending trials of a table one by one, and takes all others from the ledger.
 
     Args:
-        datasets: shape and number of classes of each, as in the manifest.
         on_record: called for every record that a cell receives, with the cell's id, the record, and the
             number of its search trial.
         on_cell: called for every cell that is finished, with its result.
@@ -46,7 +45,6 @@ class Scheduler:
         cells: Sequence[Cell],
         table: Table,
         partitions: Mapping[str, Division],
-        datasets: Mapping[str, Any],
         ledger: Ledger,
         on_record: Callable[[str, Record, int | None], None] = lambda *_: None,
         on_cell: Callable[[CellResult], None] = lambda _: None,
@@ -54,14 +52,7 @@ class Scheduler:
     ):
         prior = imported_trials(cells) if table.searched_rows else {}
         self.cells = [
-            CellScheduler(
-                cell,
-                table,
-                partitions[cell.partition_name],
-                datasets[cell.dataset],
-                curves,
-                prior.get(cell.id, ()),
-            )
+            CellScheduler(cell, table, partitions[cell.partition_name], curves, prior.get(cell.id, ()))
             for cell in cells
         ]
         self.outcomes: dict[str, Record] = {}

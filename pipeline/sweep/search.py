@@ -86,8 +86,12 @@ def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
     Raises:
         InvalidInput: the budget does not pay for one trial.
     """
-    warm_up = METHODS[pinned.method].from_dict(pinned.hyperparameters).warm_up(pinned.rounds)
-    return SearchPlan.of(search, pinned.rounds, pinned.eval_every, warm_up, seeds)
+    return SearchPlan.of(search, pinned.rounds, pinned.eval_every, warm_up_of(pinned), seeds)
+
+
+def warm_up_of(config: Config) -> int:
+    """The first rounds of a configuration, whose accuracy is not informative."""
+    return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
 
 class Counted:
@@ -183,8 +187,7 @@ class Study:
         return with_params(self._pinned, self.asked[trial])
 
     def warm_up(self, trial: int) -> int:
-        config = self.config(trial)
-        return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
+        return warm_up_of(self.config(trial))
 
     def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
         """Report the outcome after a round. A trial that stops before the last one counts as pruned."""

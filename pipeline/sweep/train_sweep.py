@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from pfl.core.errors import Conflict
 from pfl.core.text import amount
 from pfl.run.trials import Trial
-from pipeline.spec.cells import cells
+from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Resources, Subset, Table, load_table
@@ -65,7 +64,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
                     f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "
                     "-S 'subset.seeds=[...]'"
                 )
-                run(name, scheduler, load_manifest(name)["datasets"], table.resources, less=less)
+                run(name, scheduler, table.resources, less=less)
         finally:
             publish(name)
         outcome = outputs.outcome(name, whole, subset, scheduler, time.monotonic() - began)
@@ -111,13 +110,13 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
         InvalidInput: the download or the partition stage has not run since the table was edited.
     """
     wanted = cells(name, table)
-    datasets = load_manifest(name, {cell.dataset for cell in wanted})["datasets"]
+    load_manifest(name, {cell.dataset for cell in wanted})
     partitions = {
         division: load_division(name, division, cell.partition, cell.clients, table.drawn_seeds)
-        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
+        for division, cell in by_partition(wanted).items()
     }
     callbacks = (tracker.run, tracker.cell) if tracker else ()
-    return Scheduler(wanted, table, partitions, datasets, ledger, *callbacks)
+    return Scheduler(wanted, table, partitions, ledger, *callbacks)
 
 
 class OutOfTime(Exception):  # noqa: N818 - reads as what it is
@@ -127,7 +126,6 @@ class OutOfTime(Exception):  # noqa: N818 - reads as what it is
 def run(
     name: str,
     scheduler: Scheduler,
-    datasets: Mapping[str, Any],
     resources: Resources,
     expected: Mapping[str, Expected] | None = None,
     seconds: float = math.inf,
@@ -137,7 +135,6 @@ def run(
 
     Args:
         name: of a table or a figure.
-        datasets: shape and number of classes of each, as in the manifest.
         resources: of one trial.
         expected: the outcome of `dry_runs`; by default they are run here.
         seconds: how long this may take.
@@ -163,7 +160,7 @@ def run(
                 raise OutOfTime
 
         if expected is None:
-            expected = dry_runs(scheduler, datasets, device, resources.cpus)
+            expected = dry_runs(scheduler, device, resources.cpus)
         left = TimeLeft(scheduler, expected)
         progress.expect(left, first_line(name, left, slots, device, resources.cpus, less))
         cluster.run(scheduler, resources, watch)

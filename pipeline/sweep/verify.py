@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pfl
 from pfl.core.config import Config, Execution
-from pfl.core.errors import unknown_name
 from pfl.core.files import append_lines, read_lines
 from pfl.core.text import amount, duration
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pfl.run.validation import validated
 from pipeline.spec.fingerprints import is_current
+from pipeline.spec.names import check_names
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
-from pipeline.store.rows import Place, read_record, read_rows
+from pipeline.store.rows import Position, read_record, read_rows
 from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
 
@@ -73,41 +73,39 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         InvalidInput: a table has no published records.
     """
     known = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
-    for table in tables:
-        if table not in known:
-            raise unknown_name("table", table, known)
+    check_names("table", tables, known)
     chosen, refused, stale = list(tables) or known, refusals(), 0
-    first: list[tuple[str, Place, str]] = []
-    others: list[tuple[str, Place, str]] = []
+    first: list[tuple[str, Position, str]] = []
+    others: list[tuple[str, Position, str]] = []
     for table in chosen:
         own = []
-        for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl", _damaged):
+        for position, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl", _damaged):
             if row.error is not None or checksum is None or checksum in refused:
                 continue
             if is_current(row.config, row.dataset, row.behaviour):
-                own.append((checksum_of(f"{seed} {checksum}".encode()), place, checksum))
+                own.append((checksum_of(f"{seed} {checksum}".encode()), position, checksum))
             else:
                 stale += 1
         own.sort()
         first += own[:1]
         others += own[1:]
     order = sorted(first) + sorted(others)
-    rows = [(record, checksum) for _, place, checksum in order[:count] if (record := _record(place))]
+    rows = [(record, checksum) for _, position, checksum in order[:count] if (record := _record(position))]
     rows.sort(key=lambda pair: (pair[0].success.hardware.gpu is not None, pair[0].measured.wall_seconds))
     return Sample(rows, len(chosen), len(order), stale)
 
 
-def _record(place: Place) -> Record | None:
+def _record(position: Position) -> Record | None:
     """Decode a record; print a line and return None if its key does not match its content."""
     try:
-        return place.record()
+        return position.record()
     except ValueError as error:
-        _damaged(place, str(error))
+        _damaged(position, str(error))
         return None
 
 
-def _damaged(place: Place, reason: str) -> None:
-    print(f"pfl: {place}: {reason}; skipped", file=sys.stderr)
+def _damaged(position: Position, reason: str) -> None:
+    print(f"pfl: {position}: {reason}; skipped", file=sys.stderr)
 
 
 def verify(sample: Sample) -> Iterator[Verification]:

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.search import pools, regret
 from benchmarks.search.pools import HELD_OUT, LEFT_OUT, CurvePool
+from benchmarks.search.replay import Replay, holds
 from benchmarks.search.selection import data
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
@@ -32,7 +33,7 @@ def full(method: str = "fedprox", size: int = 24) -> CurvePool:
 def test_a_pool_begins_with_the_pinned_configuration_and_covers_the_space():
     pool = CurvePool.new("digits", "fedprox", 32)
     assert pool.configurations[0] == {"lr": 0.2, "mu": 1.0}
-    places = np.array([regret.Replay(full(size=32), 0)._position(p) for p in pool.configurations[1:]])
+    places = np.array([Replay(full(size=32), 0)._position(p) for p in pool.configurations[1:]])
     assert places.min() < 0.1
     assert places.max() > 0.9
     assert CurvePool.new("digits", "fedprox", 8).configurations == pool.configurations[:8]
@@ -159,7 +160,7 @@ def test_fedbn_is_not_among_the_pools(tmp_path, monkeypatch):
 def test_a_pinned_value_of_0_is_outside_a_logarithmic_range():
     pool = CurvePool.new("digits", "pfedhn", 4)
     pinned = pool.configurations[0]
-    assert {name for name in pinned if not regret.holds(pool.space[name], pinned[name])} == {"weight_decay"}
+    assert {name for name in pinned if not holds(pool.space[name], pinned[name])} == {"weight_decay"}
     pool = full("pfedhn")
     assert regret.SEARCHES["random"](pool, 0)[-1] >= 0
 
@@ -176,7 +177,7 @@ def test_a_replayed_search_is_the_same_again_and_its_regret_never_rises(name):
 
 def test_a_trial_that_costs_twice_as_much_is_counted_twice():
     pool = full()
-    replay = regret.Replay(pool, 0)
+    replay = Replay(pool, 0)
     pinned, other = replay.choose(pool.configurations[0]), replay.choose(pool.configurations[7])
     pool.samples[7] = 2000
     replay.train(pinned, 0, 18)

@@ -151,8 +151,7 @@ def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
         indices = tuple(np.arange(8) + 8 * client + place for client in range(5))
         spec = f"{setting.partition},min=10,test=0.25,seed=0"
         partitions[name] = Partition(spec, indices, indices, data_checksum="d" * 64)
-    images = {"digits": {"shape": [1, 8, 8], "classes": 10}}
-    return Scheduler(cells("small", table), table, partitions, images, ledger, **callbacks)
+    return Scheduler(cells("small", table), table, partitions, ledger, **callbacks)
 
 
 def fill_ledger(table: str) -> None:

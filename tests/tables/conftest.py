@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.papers import Paper, load_paper, paper_names
 from pipeline.spec.paths import table_names
-from pipeline.spec.published import Published, find, published_cells
-from pipeline.spec.table import Table, load_table
+from pipeline.spec.published import Published, published_cells
+from pipeline.spec.table import Table, load_table, printed_cells
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,14 @@ def printed() -> dict[str, list[Published]]:
 
 
 @pytest.fixture(scope="session")
-def pins(paper_tables, printed) -> list[Pin]:
-    return [pin for name, table in paper_tables.items() for pin in pinned(name, table, printed)]
+def pins(paper_tables) -> list[Pin]:
+    return [pin for name, table in paper_tables.items() for pin in pinned(name, table)]
 
 
-def pinned(name: str, table: Table, printed: dict[str, list[Published]]) -> Iterator[Pin]:
+def pinned(name: str, table: Table) -> Iterator[Pin]:
     """The places of one table."""
-    assert table.published is not None
-    by_id = {cell.id: cell for cell in cells(name, table)}
-    for column_name, column in table.columns.items():
+    by_id, printed = {cell.id: cell for cell in cells(name, table)}, printed_cells(table)
+    for column in table.columns:
         for row in table.methods:
-            wanted = target(column, row)
-            held_against = wanted and find(printed[table.published.paper], table.published.table, wanted)
-            yield Pin(table, row.id, column_name, by_id.get(f"{column_name}/{row.id}"), held_against)
+            place = column, row.id
+            yield Pin(table, row.id, column, by_id.get(f"{column}/{row.id}"), printed.get(place))

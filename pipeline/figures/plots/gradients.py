@@ -36,9 +36,7 @@ def measure(runs: FigureRuns) -> Numbers:
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """One dot per client and a bar for the mean; IID and non-IID side by side."""
-    settings = {
-        (setting.dataset or figure.dataset, _kind(name)): name for name, setting in figure.settings.items()
-    }
+    settings = {(dataset, _kind(name)): name for name, dataset in figure.datasets.items()}
     names = labels(figure)
     panels = [panel for panel in numbers.panels if not panel.startswith("clients of")]
     canvas, axes = grid(len(panels), across=2, sharey=True)

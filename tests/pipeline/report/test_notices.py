@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.report.reproduction import changed_since, plugins
+from pipeline.report.provenance import changed_since, plugins
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import (
     DIGITS,
@@ -236,7 +236,3 @@ def test_rows_of_an_earlier_rule_are_named_first(tmp_path, monkeypatch):
     )
     readme = small(tmp_path).partition("| Method |")[0]
     assert "> Computed by an earlier rule of the method, to be run again: pFedSim." in readme
-
-
-def test_current_rows_need_no_such_line(tmp_path):
-    assert "earlier rule" not in small(tmp_path)

@@ -29,9 +29,6 @@ from pipeline.sweep.estimate import (
 )
 from tests.pipeline.conftest import fake_run, scheduler_of
 
-IMAGES = {"digits": {"shape": [1, 8, 8], "classes": 10}}
-
-
 # ---- before a sweep ------------------------------------------------------------------------------------
 
 
@@ -77,7 +74,7 @@ def test_each_method_and_network_runs_dry_once(ledger, monkeypatch):
     monkeypatch.setattr(
         DryRun, "speed", lambda dry, cold: methods.append(type(dry.run.method)) or speed(dry, cold)
     )
-    expected = dry_runs(scheduler_of(ledger), IMAGES, "cpu")
+    expected = dry_runs(scheduler_of(ledger), "cpu")
     assert methods == [METHODS["fedavg"], METHODS["fedprox"]]
     assert expected["dir/fedavg"] == expected["two/fedavg"]
     assert expected["dir/fedavg"].seconds > 0
@@ -90,7 +87,7 @@ def test_what_cannot_run_dry_takes_as_long_as_the_others(ledger, monkeypatch):
 
     monkeypatch.setattr(METHODS["fedprox"], "loss", broken)
     scheduler = scheduler_of(ledger)
-    expected = dry_runs(scheduler, IMAGES, "cpu")
+    expected = dry_runs(scheduler, "cpu")
     assert list(expected) == ["dir/fedavg", "two/fedavg"]
     assert len(set(TimeLeft(scheduler, expected)._costs())) == 1
 

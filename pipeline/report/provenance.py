@@ -46,8 +46,8 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
             f"of initialisation, participants and batches; {divided}",
         ],
         "Versions": [
-            ", ".join(f"{name} {_distinct(versions)}" for name, versions in _versions(rows).items()),
-            f"behaviour: {_distinct(record.behaviour for record in rows)}",
+            ", ".join(f"{name} {each_once(versions)}" for name, versions in _versions(rows).items()),
+            f"behaviour: {each_once(record.behaviour for record in rows)}",
         ],
         "Hardware": sorted({machine(record.success.hardware) for record in rows}),
         "Time": [
@@ -157,7 +157,8 @@ def _versions(rows: Sequence[Record]) -> dict[str, list[str]]:
     }
 
 
-def _distinct(values: Iterable[Any]) -> str:
+def each_once(values: Iterable[Any]) -> str:
+    """The different values, in order and separated by commas."""
     return ", ".join(sorted({str(value) for value in values}))
 
 
