@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers.table import TEXTBOOK, summary
 from benchmarks.workload import write_page
-from pipeline.report.plots import COLOURS, as_svg, wide_figure
+from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,7 +160,8 @@ def scaling(figures: Figures) -> Figure:
         panel.set_xlabel("parameters" if name == "network" else label)
         panel.set_ylabel("seconds per round", color=OURS)
         panel.set_ylim(0, ROOM * max(seconds))
-        panel.set_xscale("log" if name == "network" else "linear")
+        if name == "network":
+            logarithmic(panel)
         twin = panel.twinx()
         megabytes = [point["peak_memory_bytes"] / 1e6 for point in points]
         twin.plot(at, megabytes, "s--", color=THIRD)

@@ -27,7 +27,7 @@ from pfl.data.partition import make_partition
 from pfl.models import MODELS
 from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_dataset
-from pipeline.report.plots import COLOURS, as_svg, wide_figure
+from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,7 +164,7 @@ def plot(figures: dict[str, Any]) -> Figure:
         ):
             panel.plot(clients, values, ("o-", "s--")[place - 1], color=COLOURS[place], label=method)
     for panel, label in zip(panels, ("seconds per round", "peak memory, GB"), strict=True):
-        panel.set_xscale("log")
+        logarithmic(panel)
         panel.set_ylim(bottom=0)
         panel.set_xlabel("clients, 100 of them a round")
         panel.set_ylabel(label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 import numpy as np
@@ -62,6 +62,15 @@ def test_a_plot_of_two_methods_has_a_line_for_each(runs):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["pfedsim", "fedavg"]
     mean = runs.to_frame("summary")["pooled"].mean()
     assert axes.get_lines()[0].get_ydata()[-1] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("what", ["curves", "summary"])
+def test_a_name_with_dollar_signs_is_plotted_as_it_is(what, runs, tmp_path):
+    labels = [{**run.labels, "method": r"$\frac{$"} for run in runs]
+    named = pfl.Runs(tuple(replace(run, labels=own) for run, own in zip(runs, labels, strict=True)))
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        named.plot(what).figure.savefig(tmp_path / "plot.svg")
+    assert r">$\frac{$</text>" in (tmp_path / "plot.svg").read_text()
 
 
 def test_a_plot_counts_clients_in_integers_and_its_legend_covers_no_curve(runs):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +175,48 @@ def test_networks_of_one_name_are_told_apart(tmp_path, dataset, partition):
         assert torch.equal(loaded.client(1).scores(dataset.images[:5]), expected)
     with pytest.raises(InvalidInput, match=r"^model: none is not accepted; expected small"):
         load_models(files[0])
+
+
+NETWORK = """
+from torch import nn
+
+def shallow(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, classes))
+"""
+
+
+@pytest.mark.slow
+def test_models_of_a_plugin_are_refused_once_it_is_edited(tmp_path):
+    plugin = tmp_path / "plugins/models/shallow.py"
+    plugin.parent.mkdir(parents=True)
+
+    def python(code: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(Path(pfl.__file__).parents[1])}
+        command = [sys.executable, "-c", f"import pfl; {code}"]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    plugin.write_text(NETWORK)
+    options = "model='shallow', rounds=1, progress=False, execution=pfl.Execution(save='models.pt')"
+    assert python(f"pfl.simulate({options})").returncode == 0
+    plugin.write_text(f"# a remark\n{NETWORK}")
+    assert python("pfl.load_models('models.pt')").returncode == 0
+    plugin.write_text(NETWORK.replace("ReLU", "Tanh"))
+    said = python("pfl.load_models('models.pt')").stderr
+    assert "model: shallow, whose code has changed, is not accepted; expected the plugin that" in said
+    with_network = "from plugins.models.shallow import shallow; pfl.load_models('models.pt', model=shallow)"
+    assert python(with_network).returncode == 0
+
+
+def test_a_file_from_before_plugins_had_digests_is_loaded(saved, file):
+    saved()
+    content = read_models(file)
+    assert content.pop("plugins") == {}
+    checkpoint.write(file, content)
+    assert load_models(file).round == 2
+    checkpoint.write(file, content | {"plugins": {"network cnn_digits": "0" * 12}})
+    assert "model: cnn_digits, whose code has changed, is not accepted" in refusal(file)
 
 
 # ---- files from elsewhere ------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ Rate = Annotated[
 ]
 Share = Annotated[float, Accepted(lambda share: 0 < share <= 1, "a number in (0, 1]")]
 Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in [0, 1)")]
+ProperFraction = Annotated[float, Accepted(lambda share: 0 < share < 1, "a number in (0, 1)")]
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Config:
     clients, at the moment that the method reports. The last models are kept. 0: all rounds."""
     min_delta: Rate = 0.0
     """Points by which an accuracy must exceed the best one to count as a new best, with `patience`."""
-    stop_share: Fraction = 0.2
+    stop_share: ProperFraction = 0.2
     """Share of each client's training samples that `patience` holds out; the clients do not train on it."""
     unseen: Fraction = 0.0
     """Share of the clients that take no part in training, at least one; drawn from the run's seed. After the

@@ -99,6 +99,15 @@ def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
+def drawn_text(text: str) -> str:
+    r"""A text as matplotlib takes it to draw it unchanged: dollar signs would begin and end a formula.
+
+    >>> drawn_text("$5 and $10")
+    '\\$5 and \\$10'
+    """
+    return text.replace("$", r"\$")
+
+
 def parameters(values: Mapping[str, Any]) -> str:
     """Hyperparameters in a line.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pfl.core.errors import InvalidInput
 from pfl.data.cache import content_checksum, ordered_checksum, tokens_of
-from pfl.data.dataset import Dataset, check_names, class_notes, warn
+from pfl.data.dataset import Dataset, check_names, noted, warn
 from pfl.data.datasets import _npz
 from pfl.data.statistics import training_statistics
 
@@ -74,8 +74,8 @@ def from_arrays(
         columns=own,
         tokens=tokens_of(images),
         content=content_checksum(images, labels, train),
-        notes=tuple(class_notes(labels, content.classes, train)),
     )
+    data = noted(data)
     warn(data)
     return data
 

@@ -29,6 +29,9 @@ from pfl.data.locate import Located, download, locate
 from pfl.data.resize import Resize, resized
 from pfl.data.shape import Shape, TokenShape, described
 
+_ROUNDING = 0.01
+"""Largest error of rounding, in standard deviations, that is not remarked on."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -173,19 +176,50 @@ def warn(data: Dataset) -> None:
         warnings.warn(f"{data.name}: {note}", DataWarning, stacklevel=3)
 
 
-def class_notes(labels: np.ndarray, classes: Sequence[str], n_train: int) -> list[str]:
-    """Notes on classes without images, and on those that only the training or only the test set has."""
+def noted(data: Dataset) -> Dataset:
+    """The data set with further notes: on classes without samples, and on values that float32 rounds away."""
+    return dataclasses.replace(data, notes=(*data.notes, *class_notes(data), *_precision_notes(data)))
+
+
+def class_notes(data: Dataset) -> list[str]:
+    """Notes on classes without samples, and on those that only the training or only the test set has."""
+    labels, classes, n_train = data.labels, data.classes, data.n_train
     train, test = (np.bincount(part, minlength=len(classes)) for part in np.split(labels, [n_train]))
+    kind = "images" if data.is_images else "samples"
     lacking = {
-        "images": (train == 0) & (test == 0),
-        "training images": (train == 0) & (test > 0),
-        "test images": (train > 0) & (test == 0) & (n_train < len(labels)),
+        kind: (train == 0) & (test == 0),
+        f"training {kind}": (train == 0) & (test > 0),
+        f"test {kind}": (train > 0) & (test == 0) & (n_train < len(labels)),
     }
-    return [
-        f"{amount(int(which.sum()), 'class', 'es')} of {len(classes)} without {kind}: "
+    notes = [
+        f"{amount(int(which.sum()), 'class', 'es')} of {len(classes)} without {which_kind}: "
         + listed([name for name, lacks in zip(classes, which, strict=True) if lacks])
-        for kind, which in lacking.items()
+        for which_kind, which in lacking.items()
         if which.any()
+    ]
+    if labels.min() == 1 and classes == tuple(map(str, range(len(classes)))):
+        notes[0] += " (labels count from 0; subtract 1 if yours count from 1)"
+    return notes
+
+
+def is_rounded_away(mean: float, std: float) -> bool:
+    """Whether float32, in which networks compute by default, cannot tell such values apart.
+
+    They are standardised in float32, whose rounding is proportional to the mean.
+    """
+    return 0 < std < abs(mean) * float(np.finfo(np.float32).eps) / _ROUNDING
+
+
+def _precision_notes(data: Dataset) -> list[str]:
+    moments = list(zip(data.mean, data.std, strict=True))
+    lost = [place for place, (mean, std) in enumerate(moments) if is_rounded_away(mean, std)]
+    if not lost:
+        return []
+    kind = "feature" if len(data.shape) == 1 else "channel"
+    mean, std = moments[lost[0]]
+    return [
+        f"{amount(len(lost), kind)} of {len(moments)} with differences that float32 rounds away; "
+        f"subtract the mean first: {kind} {lost[0]} has mean {mean:.10g} and standard deviation {std:.3g}"
     ]
 
 
@@ -278,20 +312,20 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
     if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
         accepted = f"images of shape {known.shape} in {known.classes} classes for {located.name}"
         raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {classes}")
-    n_train = len(labels) if content.n_train is None else content.n_train
-    notes = class_notes(labels, content.classes, n_train)
-    return dataclasses.replace(content, notes=(*content.notes, *notes))
+    return content
 
 
 def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
     fields, meta = stored.read(folder)
-    return Dataset(
-        name=located.name,
-        **fields,
-        source=meta["source"],
-        content=meta["content"],
-        identity=_identity(located, size, meta["content"], meta["source"].get("formats", ())),
-        notes=tuple(meta["notes"]),
+    return noted(
+        Dataset(
+            name=located.name,
+            **fields,
+            source=meta["source"],
+            content=meta["content"],
+            identity=_identity(located, size, meta["content"], meta["source"].get("formats", ())),
+            notes=tuple(meta["notes"]),
+        )
     )
 
 

@@ -84,7 +84,9 @@ class Partition:
             raise InvalidInput(purpose, share, "a number in (0, 1)")
         if self.sizes.min() < 2:
             client = int(self.sizes.argmin())
-            raise InvalidInput(purpose, share, f"0, because client {client} has only one training sample")
+            raise InvalidInput(
+                purpose, share, f"two or more training samples in each client; client {client} has only one"
+            )
         _, rule = parse_spec(self.spec)
         train, validation = split(list(self.train), labels, share, rule.seed, purpose)
         return dataclasses.replace(self, train=tuple(train), test=tuple(validation))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pfl.core.text import drawn_text
 from pfl.data.partition import Partition
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def plot(
     figure = Figure(figsize=(width, height + 1.8), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, height))
     shown = "" if len(drawn) == partition.clients else f", {len(drawn)} of {partition.clients} clients"
-    figure.suptitle((partition.spec if title is None else title) + shown, fontsize=10)
+    figure.suptitle(drawn_text((partition.spec if title is None else title) + shown), fontsize=10)
     _bars(above, {name: table.sum(1) for name, table in counts.items()})
     _bubbles(figure, below, counts["train"] + counts["test"], classes, drawn)
     return figure
@@ -90,7 +91,7 @@ def _ticks(names: Sequence[str], at_most: int) -> tuple[np.ndarray, list[str]]:
     """Positions and names of ticks, at every first, second, fifth, tenth, ... name."""
     step = next(step for step in _STEPS if len(names) <= step * at_most)
     positions = np.arange(0, len(names), step)
-    return positions, [names[position] for position in positions]
+    return positions, [drawn_text(names[position]) for position in positions]
 
 
 def _legend(axes: Axes, **options: Any) -> None:

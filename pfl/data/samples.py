@@ -13,7 +13,7 @@ import numpy as np
 from pfl.core.errors import InvalidInput
 from pfl.data.arrays import from_arrays
 from pfl.data.cache import Changes, content_checksum
-from pfl.data.dataset import Dataset, check_names, class_notes, warn
+from pfl.data.dataset import Dataset, check_names, noted, warn
 from pfl.data.definition import MOST_UNNAMED
 from pfl.data.pixels import ROUNDED, check, converted, is_grey
 from pfl.data.resize import Resize
@@ -82,7 +82,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     if not is_image:
         return from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
     check_names("classes", classes, type(samples).__name__)
-    data = _dataset(np.stack(images), np.array(labels, np.int64), classes, changes.notes(), by_name)
+    data = noted(_dataset(np.stack(images), np.array(labels, np.int64), classes, changes.notes(), by_name))
     warn(data)
     return data
 
@@ -212,5 +212,5 @@ def _dataset(
         source={"kind": "samples", "files": []},
         columns=columns,
         content=content_checksum(images, labels, len(labels)),
-        notes=(*notes, *class_notes(labels, classes, len(labels))),
+        notes=tuple(notes),
     )

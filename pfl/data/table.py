@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from pfl.core.errors import InvalidInput, Missing, unknown_name
 from pfl.core.text import first_line
 from pfl.data.arrays import from_arrays
+from pfl.data.dataset import is_rounded_away
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -32,7 +34,8 @@ def from_table(
     (('no', 'yes'), (1,), ['school'])
 
     All columns but those named here are features, as float32. Text is one-hot encoded, with its values in
-    alphabetical order; a truth value is 0 or 1.
+    alphabetical order; a truth value is 0 or 1. Integers of a CSV file's label and ``columns`` are texts if
+    one of them is written in another way, such as 01.
 
     Args:
         table: a path that ends in .csv or .parquet, or a pandas data frame, for example of a CSV file with
@@ -45,9 +48,10 @@ def from_table(
 
     Raises:
         InvalidInput: the table cannot be read, a column does not exist or two have one name, a value is
-            missing or no number, or the labels are real numbers.
+            missing or no number that float32 has, the labels are real numbers, or a feature's differences are
+            too small beside its mean for float32.
     """
-    frame = _frame(table)
+    frame = _frame(table, {str(label), *map(str, columns)})
     known = [str(column) for column in frame.columns]
     for column, count in Counter(known).items():
         if count > 1:
@@ -67,7 +71,7 @@ def from_table(
         if (missing := frame[column].isna()).any():
             accepted = "a value in each row; fill or drop missing values first"
             raise InvalidInput("table", f"{column} of row {int(missing.to_numpy().argmax())}", accepted)
-    if frame[label].dtype.kind == "f" and (frame[label] % 1 != 0).any():
+    if _is_real(frame[label]):
         raise InvalidInput("label", f"{label} with real numbers", "a column of classes, integers or names")
     return from_arrays(
         np.concatenate([_encoded(frame[column]) for column in features], axis=1),
@@ -77,14 +81,15 @@ def from_table(
     )
 
 
-def _frame(table: Any) -> Any:
+def _frame(table: Any, names: Collection[str]) -> Any:
+    """The rows; ``names`` are the columns that are no features."""
     try:
         import pandas as pd
     except ModuleNotFoundError:
         raise Missing("table", "pandas is not installed", "pandas (pip install pandas)") from None
     if isinstance(table, pd.DataFrame):
         return table
-    readers = {".csv": _csv, ".parquet": pd.read_parquet}
+    readers = {".csv": partial(_csv, names=names), ".parquet": pd.read_parquet}
     suffix = Path(table).suffix if isinstance(table, str | Path) else ""
     if suffix not in readers:
         raise InvalidInput("table", table, "a path that ends in .csv or .parquet, or a pandas data frame")
@@ -98,13 +103,24 @@ def _frame(table: Any) -> Any:
         raise InvalidInput("table", str(table), accepted) from error
 
 
-def _csv(path: Path) -> Any:
-    """The rows of a CSV file, under the names of its first line: pandas renames those that occur twice."""
+def _csv(path: Path, names: Collection[str]) -> Any:
+    """The rows of a CSV file, under the names of its first line: pandas renames those that occur twice.
+
+    The columns ``names`` keep different texts apart that are one integer, such as 1 and 01.
+    """
     import pandas as pd
 
-    frame = pd.read_csv(path)
-    names = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].to_numpy()
-    return frame.set_axis(np.where(pd.isna(names), frame.columns, names), axis=1)
+    frame = pd.read_csv(path, low_memory=False)  # else the type of a value depends on its place in the file
+    texts = pd.read_csv(path, dtype=str, usecols=lambda name: name in names)
+    for name in texts:
+        if not _is_real(frame[name]) and (frame[name].astype(str) != texts[name]).any():
+            frame[name] = texts[name]
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].to_numpy()
+    return frame.set_axis(np.where(pd.isna(header), frame.columns, header), axis=1)
+
+
+def _is_real(values: Any) -> bool:
+    return values.dtype.kind == "f" and bool((values % 1 != 0).any())
 
 
 def _plain(values: Any) -> np.ndarray:
@@ -118,8 +134,19 @@ def _plain(values: Any) -> np.ndarray:
 def _encoded(values: Any) -> np.ndarray:
     """A column's features (N, f), float32."""
     if values.dtype.kind in "biuf":
-        numbers: np.ndarray = values.to_numpy(np.float32)
-        return numbers[:, None]
+        numbers: np.ndarray = values.to_numpy(np.float64)
+        if (wrong := ~(np.abs(numbers) <= np.finfo(np.float32).max)).any():
+            row = int(wrong.argmax())
+            accepted = "a finite number that float32 has"
+            raise InvalidInput("table", f"{values.name} of row {row}, {numbers[row]:g}", accepted)
+        mean, std = numbers.mean(), numbers.std()
+        if is_rounded_away(mean, std):
+            given = f"{values.name}, with mean {mean:.10g} and standard deviation {std:.3g},"
+            accepted = (
+                "differences that float32 keeps; subtract the mean first, or name it in columns or drop"
+            )
+            raise InvalidInput("table", given, accepted)
+        return numbers.astype(np.float32)[:, None]
     texts = values.astype(str).to_numpy(np.str_)
     categories = np.unique(texts)
     if len(categories) > MOST_CATEGORIES:

@@ -66,14 +66,8 @@ class Groups:
     def resolve(self, mixing: Mixing, bn_stats: str) -> dict[str, Matrix | Tensor]:
         """Tensor name to matrix or new value. Tensors that no group of ``mixing`` names get the identity; so
         do batch norm's statistics where ``bn_stats`` is "local"."""
-        if not isinstance(mixing, Mapping):
-            raise TypeError(
-                f"expected a mapping from group to what becomes of it, not {type(mixing).__name__}"
-            )
         matrices: dict[str, Matrix | Tensor] = dict.fromkeys(self["all"], Identity())
         for group, matrix in mixing.items():
-            if not isinstance(matrix, Matrix | Tensor):
-                raise TypeError(f"{group}: expected a matrix or a tensor, not {type(matrix).__name__}")
             matrices.update(dict.fromkeys(self[group], matrix))
         if bn_stats == "local":
             matrices.update(dict.fromkeys(self["bn_stats"], Identity()))

@@ -21,8 +21,11 @@ from pfl.engine.seed_run import SeedRun
 FORMAT = "pfl models, version 1"
 
 
-def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun]) -> None:
+def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: Mapping[str, str]) -> None:
     """Write the current models of ``runs``, seeds of one configuration, and what it takes to use them.
+
+    Args:
+        plugins: the digests of the method and the network, by component, if they come from plugins.
 
     Raises:
         OSError: the file cannot be written.
@@ -30,6 +33,7 @@ def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun]) -> None:
     content = {
         "format": FORMAT,
         "config": runs[0].server.config.to_dict(),
+        "plugins": dict(plugins),
         "data": {
             "name": dataset.name,
             "checksum": dataset.checksum,
@@ -49,10 +53,10 @@ def read_models(path: Path) -> dict[str, Any]:
     """The content of a file that `save_models` wrote; no code in it runs.
 
     Returns:
-        ``config``, ``data``, and under ``seeds``, for each seed: ``round``; ``tensors``, the stored models
-        by name, (clients, *shape), or (1, *shape) if all clients share one; ``personal``, likewise the
-        tensors that differ in the models evaluated at the method's headline; ``client_state``; and
-        ``train``, the clients' numbers of training samples.
+        ``config``, ``data``, ``plugins`` (not in older files), and under ``seeds``, for each seed: ``round``;
+        ``tensors``, the stored models by name, (clients, *shape), or (1, *shape) if all clients share one;
+        ``personal``, likewise the tensors that differ in the models evaluated at the method's headline;
+        ``client_state``; and ``train``, the clients' numbers of training samples.
 
     Raises:
         InvalidInput: there is no such file, it is damaged, or it is of another kind or version.

@@ -25,6 +25,7 @@ from pfl.engine.mixing import (
     mix,
     mixed,
 )
+from pfl.engine.mixing_check import check_mixing
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def end_round(server: Server, method: Method, task: Task, trained: Trained) -> N
     aggregate(server, method.aggregate(server))
 
 
-def dispatch(server: Server, start: Dispatch) -> None:
-    """Send every participant what `Method.dispatch` returned."""
+def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
+    """Send every participant what the ``hook`` of the method returned."""
+    check_mixing(server, hook, start)
     server.sent = {name: value.tensors for name, value in start.items() if isinstance(value, Sent)}
     for name, tensors in server.sent.items():
         if name in server.groups or name in server.client_state:
@@ -59,10 +61,6 @@ def dispatch(server: Server, start: Dispatch) -> None:
         scalars = sum(tensor[0].numel() for tensor in tree_leaves(tensors))
         server.traffic.add(name, down=len(server.participants) * scalars)
     mixing = {name: value for name, value in start.items() if not isinstance(value, Sent)}
-    for name, value in mixing.items():
-        if name not in server.groups and not isinstance(value, Matrix):
-            accepted = "a group or a tensor of the clients, or Sent(...) for anything else that they receive"
-            raise InvalidInput("dispatch", name, accepted)
     server.received = server.bank.rows(server.participants)
     server.matrices = _resolved(server, mixing)
     server.received = {name: _start(server, name, matrix) for name, matrix in server.matrices.items()}
@@ -76,13 +74,13 @@ def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
         return server.received[name]
     if isinstance(matrix, Dense | Masked):
         return mixed(server.bank.stacks[name], matrix)
-    if isinstance(matrix, Sum):
-        return reduce(torch.add, (weight * _start(server, name, term) for weight, term in matrix.terms))
-    raise TypeError(f"dispatch of {name}: {type(matrix).__name__} mixes what is trained in the round")
+    assert isinstance(matrix, Sum)
+    return reduce(torch.add, (weight * _start(server, name, term) for weight, term in matrix.terms))
 
 
 def aggregate(server: Server, mixing: Mixing) -> None:
     """Store what the participants trained, and mix the stored models as `Method.aggregate` returned."""
+    check_mixing(server, "aggregate", mixing)
     matrices = _resolved(server, mixing)
     changed = {name: matrix for name, matrix in matrices.items() if not isinstance(matrix, Identity)}
     server.matrices.update(changed)

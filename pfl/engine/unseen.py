@@ -125,7 +125,7 @@ def _admit(server: Server, seen: Server, method: Method) -> None:
     server.local.stacks = {name: server.bank.stacks[name].copy() for name in seen.local.stacks}
     server.local.write(old, {name: stack[:] for name, stack in seen.local.stacks.items()})
     server.participants = torch.arange(seen.clients, server.clients)
-    dispatch(server, method.admit(server))
+    dispatch(server, method.admit(server), "admit")
     server.bank.write(server.participant_ids, server.received)
     server.local.write(server.participant_ids, {name: server.received[name] for name in server.local.stacks})
 

@@ -310,6 +310,11 @@ def digest_of_plugin(package: str) -> str:
     return code.digest(files | code.reached(files, lambda module: is_in(module, ["pfl"])), [package])
 
 
+def plugin_digests(method: str, model: str) -> dict[str, str]:
+    """By component, the digests of a method and a network, if they come from plugins."""
+    return {name: _components().digest(name) for name in components_of(method, model) if is_plugin(name)}
+
+
 def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> None:
     """Check that the files of a method with a network and metrics are those that this process began with.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pfl.core.errors import Conflict, InvalidInput, Missing
+from pfl.core.text import drawn_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +89,7 @@ class Runs(Sequence["Result"]):
             _, ax = _library("matplotlib.pyplot").subplots(layout="constrained")
         named = [name for name in self[0].labels if name != "seed"]
         for label, own in frame.groupby(named, sort=False):
-            _PLOTS[what](ax, ", ".join(map(str, label)), own)
+            _PLOTS[what](ax, drawn_text(", ".join(map(str, label))), own)
         ax.set_ylabel("accuracy (%)")
         if what == "summary":
             ax.tick_params("x", labelrotation=90)  # names of many runs overlap otherwise

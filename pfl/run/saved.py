@@ -34,12 +34,15 @@ from pfl.engine.state import State, rows
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.run.api import divided, known_method, known_model
+from pfl.run.fingerprint import plugin_digests
 from pfl.run.validation import validated
 
 if TYPE_CHECKING:
     from pfl.models._network import Network
 
 BATCH = 256
+KINDS = {"method": "method", "model": "network"}
+"""Kinds of components by the name of their argument."""
 
 
 class Predictor(nn.Module):
@@ -286,7 +289,7 @@ def load_models(
 
     Raises:
         InvalidInput: there is no such file, it is damaged, of another kind or version, or it does not fit the
-            method or the network.
+            method or the network, or a plugin's code has changed since then.
     """
     path = Path(path)
     content = read_models(path)
@@ -300,10 +303,16 @@ def load_models(
         config = Config.from_dict(
             {**content["config"], **{name: known for name, known in given.items() if known}}
         )
+        digests = plugin_digests(config.method, config.model)
+        saved = content.get("plugins", digests)  # older files do not have it
         for name, registry in (("method", METHODS), ("model", MODELS)):
             known = getattr(config, name)
             if not given[name] and (known not in registry or registry.was_added(known)):
                 raise InvalidInput(name, "none", f"{known}, which the models are of, as the argument {name}")
+            component = f"{KINDS[name]} {known}"
+            if not given[name] and saved.get(component) != digests.get(component):
+                accepted = f"the plugin that the models were saved with, or its object as the argument {name}"
+                raise InvalidInput(name, f"{known}, whose code has changed,", accepted)
         config = validated(config)
         data, own = content["data"], content["seeds"][seed]
         models = SavedModels(

@@ -28,7 +28,7 @@ from pfl.engine.simulation import Measure, OnRound, Simulation
 from pfl.engine.unseen import Everybody, seen_first
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.run.fingerprint import name_of
+from pfl.run.fingerprint import name_of, plugin_digests
 from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,8 @@ def simulate_together(
         )
         results = simulation.run(execution, on_round, identity)
         if execution.save:
-            save_models(Path(execution.save), dataset, simulation.runs)
+            plugins = plugin_digests(config.method, config.model)
+            save_models(Path(execution.save), dataset, simulation.runs, plugins)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
 

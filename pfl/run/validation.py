@@ -48,7 +48,6 @@ def validated(config: Config) -> Config:
     for name in ("min_delta", "stop_share"):
         usual = getattr(config, name) == getattr(Config, name)
         _check(name, getattr(config, name), usual or config.patience > 0, "patience beside it")
-    _check("stop_share", config.stop_share, config.stop_share > 0, "a number in (0, 1)")
     used = config.unseen_epochs == Config.unseen_epochs or config.unseen > 0
     _check("unseen_epochs", config.unseen_epochs, used, "unseen beside it")
     whole = config.observe == Config.observe  # anything else is measured after the last of all rounds

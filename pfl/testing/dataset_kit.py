@@ -227,7 +227,7 @@ def statistics(tested: TestedDataset) -> None:
 def notes(tested: TestedDataset) -> None:
     """``notes`` state which classes have no images, no training images or no test images."""
     data = tested.data
-    for note in class_notes(data.labels, data.classes, data.n_train):
+    for note in class_notes(data):
         if note not in data.notes:
             raise Violated(f"no note says {note!r}")
 

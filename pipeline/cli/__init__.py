@@ -273,8 +273,8 @@ def import_trials_(
 ) -> None:
     """Let the search of a table begin from trials of other searches.
 
-    The trials that fit are written to TABLE.prior.csv next to the table's file, in the place of those of a
-    former import. For example `pfl search import digits --from digits-search`.
+    The trials that fit are written to TABLE.prior.csv next to the table's file and replace those of an
+    earlier import. For example `pfl search import digits --from digits-search`.
     """
     from pipeline.sweep.prior import import_trials
 
@@ -385,7 +385,7 @@ def compare(
         raise InvalidInput("--out", out.name, "a file that ends with .csv or .md")
     if out:
         check_writable(out, "--out")
-    columns = compared(names, method, settings.split(",") if settings else [])
+    columns = compared(names, method, _names(settings))
     print(text(columns), end="")
     if out:
         write_text(out, written[out.suffix](columns))
@@ -415,7 +415,7 @@ def reproduce(
     """
     from pipeline.reproduce import reproduce
 
-    if failed := reproduce(table, hours, settings.split(",") if settings else [], out):
+    if failed := reproduce(table, hours, _names(settings), out):
         print(f"pfl: error: {table}: {failed}", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -441,9 +441,6 @@ def figure(
     from pipeline.figures.make import FOLDER, make
     from pipeline.spec.table import Subset
 
-    def names(text: str | None) -> list[str]:
-        return text.split(",") if text is not None else []
-
     asked = {
         "rounds": rounds,
         "epochs": epochs,
@@ -454,6 +451,11 @@ def figure(
         "methods": methods,
     }
     options = "".join(f" --{key} {value}" for key, value in asked.items() if value is not None)
-    subset = Subset(settings=names(settings), methods=names(methods))
+    subset = Subset(settings=_names(settings), methods=_names(methods))
     changes = FigureChanges(rounds, epochs, clients, dataset, model, subset)
     print("\n".join(make(name, changes, out or FOLDER, options)))
+
+
+def _names(text: str | None) -> list[str]:
+    """The names in an option's value; an empty name is unknown, as any other."""
+    return text.split(",") if text is not None else []

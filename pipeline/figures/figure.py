@@ -105,5 +105,5 @@ def changed(figure: Figure, changes: FigureChanges) -> tuple[Figure, list[str]]:
             level[name] = None
         first[name] = value
         if before != [str(value)]:
-            notes.append(f"{name} {value} in the place of {', '.join(before)}")
+            notes.append(f"{name} {value} instead of {', '.join(before)}")
     return Figure.model_validate(content), notes

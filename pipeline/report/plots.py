@@ -69,6 +69,7 @@ STYLE: dict[Any, Any] = {
     "legend.labelcolor": INK,
     "lines.linewidth": 1.6,
     "text.color": INK,
+    "text.parse_math": False,  # a user's text with dollar signs is no formula
     "xtick.color": GRID,
     "xtick.labelcolor": MUTED,
     "ytick.color": GRID,
@@ -264,6 +265,19 @@ def panels(
         if number % across == 0:
             axes.set_ylabel(y)
     return figure
+
+
+def logarithmic(axes: Axes) -> None:
+    """Make the x axis logarithmic, with plain numbers: `STYLE` has no formulas."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(Plain())
+    axes.xaxis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:

@@ -8,7 +8,17 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.hyper import Hyperparameter
-from pipeline.report.plots import GRID, Look, as_svg, legend, looks, panels, told_apart, wide_figure
+from pipeline.report.plots import (
+    GRID,
+    Look,
+    as_svg,
+    legend,
+    logarithmic,
+    looks,
+    panels,
+    told_apart,
+    wide_figure,
+)
 from pipeline.report.search_tables import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
@@ -108,7 +118,7 @@ def _slices(summary: Summary) -> Figure:
                 for end in declared.search or ():
                     axes.axvline(end, color=GRID, zorder=0)
             if declared.log:
-                axes.set_xscale("log")
+                logarithmic(axes)
             axes.set_xlabel(name)
             if line.label != labelled:
                 labelled = line.label

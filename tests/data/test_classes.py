@@ -76,6 +76,15 @@ def test_samples_in_memory_have_the_warning_as_well():
         assert pfl.from_samples([(IMAGES[0], 1)]).notes
 
 
+def test_labels_that_count_from_1_are_explained_in_the_words_of_the_samples():
+    features, labels = np.zeros((12, 3)), np.arange(12) % 2 + 1
+    with pytest.warns(DataWarning) as warned:
+        pfl.from_arrays(features, labels)
+    (note,) = (str(warning.message) for warning in warned)
+    assert "1 class of 3 without samples: '0' (labels count from 0; subtract 1" in note
+    assert "count from" not in " ".join(pfl.from_arrays(features, labels, classes=["x", "a", "b"]).notes)
+
+
 def test_a_folder_without_images_is_named_in_a_warning(image_folder):
     (image_folder / "train/cow").mkdir()
     with pytest.warns(DataWarning, match="folders without images left out: 'train/cow'"):

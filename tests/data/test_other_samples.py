@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pfl
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import DataWarning, InvalidInput
 from pfl.data.arrays import from_arrays
 from pfl.data.dataset import load
 from pfl.data.federation import Federation
@@ -262,6 +262,48 @@ def test_real_numbers_are_no_classes(frame):
     with pytest.raises(InvalidInput, match=r"^label: hours with real numbers .*integers or names"):
         pfl.from_table(frame, label="hours")
     assert pfl.from_table(frame.assign(passed=[0.0, 1.0] * 4), label="passed").classes == ("0.0", "1.0")
+
+
+def test_a_feature_whose_differences_float32_rounds_away_is_one_clear_line(frame):
+    offset = np.array([0, 1] * 4)
+    for time in (1e9 + offset, 1_000_000_000 + offset):
+        with pytest.raises(InvalidInput, match=r"^table: time, with mean 1000000000 and .*subtract the mean"):
+            pfl.from_table(frame.assign(time=time), label="passed")
+    constant = pfl.from_table(frame.assign(time=1e9), label="passed")
+    assert constant.shape == pfl.from_table(frame.assign(time=offset), label="passed").shape
+
+
+def test_features_and_channels_whose_differences_float32_rounds_away_are_named_in_a_warning(tmp_path):
+    samples = KINDS["features"].copy()
+    samples[:, 3] += 1e9
+    with pytest.warns(
+        DataWarning, match="own: 1 feature of 7 .*subtract the mean first: feature 3 has mean 1000000005"
+    ):
+        data = from_arrays(samples, LABELS, name="own")
+    data.save(tmp_path / "own.npz")
+    with pytest.warns(DataWarning, match="feature 3 has mean 1000000005"):
+        load(str(tmp_path / "own.npz"), progress=False)
+    with pytest.warns(DataWarning, match="6 channels of 6 .*: channel 0 has mean 999999"):
+        from_arrays(KINDS["series"].astype(float) + 1e9, LABELS)
+
+
+def test_a_number_that_float32_lacks_is_named_by_its_column(frame):
+    for value in (np.inf, -1e39):
+        frame.loc[2, "hours"] = value
+        with pytest.raises(InvalidInput, match=r"^table: hours of row 2, .* is .*finite number"):
+            pfl.from_table(frame, label="passed")
+
+
+def test_texts_of_a_csv_file_that_are_one_integer_stay_different(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text("ward,kind,age\n01,1,30\n1,01,40\n2,1,50\n02,01,60\n")
+    data = pfl.from_table(file, label="kind", columns=["ward"])
+    assert data.columns["ward"].tolist() == ["01", "1", "2", "02"]
+    assert (data.classes, data.labels.tolist()) == (("01", "1"), [1, 0, 1, 0])
+    file.write_text("ward,kind,age\n1,1,30\n1,0,40\n2,1,50\n2,0,60\n")
+    data = pfl.from_table(file, label="kind", columns=["ward"])
+    assert data.columns["ward"].tolist() == [1, 1, 2, 2]
+    assert data.labels.tolist() == [1, 0, 1, 0]
 
 
 def test_a_table_as_a_data_set_of_the_command_line_names_the_function_that_reads_it(frame, tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from itertools import pairwise
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -55,6 +57,17 @@ def test_no_two_labels_overlap(classes, clients, labelled):
         boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
         assert len(boxes) >= 5
         assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+
+
+def test_dollar_signs_are_drawn_and_begin_no_formula(labelled):
+    data, classes = labelled(np.repeat(np.arange(3), 20)), [r"$\frac{$", "a$b$c", r"5\$"]
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        plot(make_partition("dirichlet:1", data, 4), data.labels, classes, title="$x$").savefig(
+            buffer, format="svg"
+        )
+    drawn = re.findall(">([^<>]*)</text>", buffer.getvalue())
+    assert {*classes, "$x$"} <= set(drawn)
 
 
 def test_a_large_picture_is_a_small_file(labelled):

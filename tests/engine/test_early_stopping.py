@@ -113,10 +113,8 @@ def test_a_continued_simulation_stops_where_one_of_as_many_rounds_does(first, da
         ({"patience": -1}, "patience: -1 is not accepted; expected a non-negative integer"),
         ({"min_delta": 0.5}, "min_delta: 0.5 is not accepted; expected patience beside it"),
         ({"stop_share": 0.5}, "stop_share: 0.5 is not accepted; expected patience beside it"),
-        (
-            {"patience": 2, "stop_share": 0.0},
-            "stop_share: 0.0 is not accepted; expected a number in",
-        ),
+        ({"patience": 2, "stop_share": 0.0}, r"stop_share: 0.0 is not accepted; expected .* in \(0, 1\)$"),
+        ({"patience": 2, "stop_share": 1.5}, r"stop_share: 1.5 is not accepted; expected .* in \(0, 1\)$"),
         ({"patience": 2, "observe": "similarities"}, "patience: 2 .* expected 0 beside observe similarities"),
     ],
 )
@@ -127,7 +125,8 @@ def test_an_option_that_is_not_accepted_is_one_line(options, said):
 
 def test_a_client_with_one_sample_is_named(dataset, partition):
     few = dataclasses.replace(partition, train=(partition.train[0][:1], *partition.train[1:]))
-    with pytest.raises(InvalidInput, match=r"stop_share: 0.25 is not accepted; .* client 0 has only one"):
+    expected = "two or more training samples in each client; client 0 has only one"
+    with pytest.raises(InvalidInput, match=f"^stop_share: 0.25 is not accepted; expected {expected}$"):
         simulate(FLAT, dataset, few)
 
 

@@ -1,10 +1,12 @@
 """Mixing matrices and the bank that they act on."""
 
 import copy
+import re
 
 import pytest
 import torch
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
 from pfl.engine.round import aggregate, dispatch
@@ -112,8 +114,48 @@ def test_participants_start_from_a_sum(server):
 
 
 def test_a_dispatch_cannot_sum_what_is_not_trained_yet(server):
-    with pytest.raises(TypeError, match="Average mixes what is trained in the round"):
+    with pytest.raises(InvalidInput, match=r"^\w+\.dispatch: head.bias: a value of type Average is"):
         dispatch(server, {"head.bias": 0.5 * Identity() + 0.5 * MEAN})
+
+
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (None, "a return value of type NoneType is not accepted; expected a mapping from groups"),
+        (MEAN, "a return value of type Average is not accepted"),
+        ({"haed": MEAN}, "group: haed is not accepted; expected one of .* (did you mean 'head'?)"),
+        ({"head.bias": None}, "head.bias: a value of type NoneType is not accepted; expected Average, "),
+        (
+            {"head.bias": torch.zeros(6, 4)},
+            "head.bias: a tensor of shape (6, 4) is .*; expected shape (1, 4)",
+        ),
+        ({"head": torch.zeros(1, 4)}, "head.weight: a tensor of shape (1, 4) is not accepted"),
+        ({"head.bias": Average(torch.ones(6) / 6)}, "an Average with weights of shape (6,) .* shape (2,)"),
+        ({"head.bias": Dense(torch.eye(2))}, "a Dense with a matrix of shape (2, 2) .* shape (6, 6)"),
+        ({"head.bias": Dense(torch.eye(6), own=torch.zeros(1))}, "own weights of shape (1,) .* shape (6,)"),
+        ({"head.bias": Dense(torch.eye(2), PRESENT)}, "matrix of shape (2, 2) .* shape (2, 6)"),
+        ({"head.bias": 0.5 * MEAN + 0.5 * Dense(torch.eye(3))}, "a Dense with a matrix of shape (3, 3)"),
+        ({"head.bias": DeltaMix(torch.eye(6), torch.ones(6))}, "a DeltaMix with a matrix of shape (6, 6)"),
+        ({"head.bias": DeltaMix(torch.eye(2), torch.ones(6))}, "a DeltaMix with a step of shape (6,)"),
+        (
+            {"head.bias": Masked(torch.ones(6, 5) > 0, Dense(torch.eye(6)), Dense(torch.eye(6)))},
+            "a Masked with a mask of shape (6, 5) is not accepted; expected shape (6, 4)",
+        ),
+    ],
+)
+def test_a_wrong_mixing_is_one_line_that_names_the_method_and_the_hook(server, returned, complaint):
+    line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
+    with pytest.raises(InvalidInput, match=rf"^\w+\.aggregate: .*{line}"):
+        aggregate(server, returned)
+
+
+def test_participants_start_from_a_value_of_their_own_or_of_all(server):
+    for rows in (1, 2):
+        dispatch(server, {"head.bias": torch.zeros(rows, 4)})
+    with pytest.raises(InvalidInput, match=r"^\w+\.dispatch: .*expected shape \(1, 4\) or \(2, 4\)"):
+        dispatch(server, {"head.bias": torch.zeros(6, 4)})
+    with pytest.raises(InvalidInput, match=r"^\w+\.dispatch: a return value of type NoneType is not"):
+        dispatch(server, None)
 
 
 def test_a_sum_is_weighted_as_a_whole_and_from_either_side():

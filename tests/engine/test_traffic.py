@@ -67,7 +67,7 @@ def test_what_the_server_sends_goes_down_and_what_it_reads_up(server):
 
 @pytest.mark.parametrize("value", [torch.zeros(1, 4), {"weight": torch.zeros(1, 4)}])
 def test_a_new_name_is_sent_only_where_the_dispatch_says_so(server, value):
-    with pytest.raises(InvalidInput, match=r"dispatch: haed is not accepted.* Sent\(\.\.\.\)"):
+    with pytest.raises(InvalidInput, match=r"^\w+\.dispatch: haed is not accepted.* Sent\(\.\.\.\)"):
         dispatch(server, {"haed": value})
 
 
@@ -79,7 +79,7 @@ def test_what_is_sent_hides_neither_a_tensor_of_the_client_nor_its_state(server,
 
 
 def test_nothing_is_sent_after_training(server):
-    with pytest.raises(TypeError, match="head: expected a matrix or a tensor, not Sent"):
+    with pytest.raises(InvalidInput, match=r"^\w+\.aggregate: head.\w+: a value of type Sent is not"):
         aggregate(trained(server), {"head": Sent(torch.zeros(1, 4))})
 
 
@@ -118,5 +118,5 @@ def test_an_unknown_group_is_named(server):
 
 
 def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server):
-    with pytest.raises(TypeError, match="Average"):
+    with pytest.raises(InvalidInput, match="a value of type Average is not accepted"):
         dispatch(server, {"head": Average(torch.tensor([0.5, 0.5]))})

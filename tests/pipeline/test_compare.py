@@ -67,6 +67,8 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables, r
         ),
         (["small", "slow", "--method", "fedper"], "expected one table, in which the method is run"),
         (["small", "slow", "--settings", "dri"], "did you mean 'dir'"),
+        (["small", "slow", "--settings", ""], "settings: '' is not accepted; expected one of dir"),
+        (["small", "--method", "fedper", "--settings", ""], "settings: '' is not accepted; expected one of"),
         (["small", "sloww"], "did you mean 'slow'"),
         (
             ["small", "--method", "fedavg"],

@@ -203,6 +203,7 @@ def test_a_failed_run_is_counted_as_pending_and_ends_with_an_error(monkeypatch):
             ["small", "--settings", "tow"],
             "--settings: tow is not accepted; expected one of dir, two (did you",
         ),
+        (["small", "--settings", ""], "--settings: '' is not accepted; expected one of dir, two"),
         (["smal"], "table: smal is not accepted; expected one of small"),
         (["small", "--hours", "-1"], "-1"),
         (

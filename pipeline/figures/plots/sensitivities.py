@@ -36,8 +36,11 @@ def measure(runs: FigureRuns) -> Numbers:
     ]
     of_most = [samples[c] == samples.max() for c in order]
     kinds = [
-        Point(KINDS, f"{extreme.__name__} of {kind}", 0, extreme(values))
-        for kind, extreme, wanted in (("most", min, True), ("fewer", max, False))
+        Point(KINDS, name, 0, extreme(values))
+        for name, extreme, wanted in (
+            ("lowest mean of the classes with most samples", min, True),
+            ("highest mean of the other classes", max, False),
+        )
         if (
             values := [
                 point.value for point, most in zip(means, of_most, strict=True) if bool(most) is wanted

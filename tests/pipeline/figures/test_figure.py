@@ -45,9 +45,9 @@ def test_a_change_reaches_every_setting_and_row_and_is_said():
     )
     assert (figure.schedule.rounds, figure.dataset, figure.model) == (5, "cifar10", "lenet5")
     assert notes == [
-        "dataset cifar10 in the place of tiny_imagenet",
-        "model lenet5 in the place of resnet10",
-        "rounds 5 in the place of 500",
+        "dataset cifar10 instead of tiny_imagenet",
+        "model lenet5 instead of resnet10",
+        "rounds 5 instead of 500",
     ]
 
 
@@ -62,7 +62,7 @@ def test_a_part_of_a_figure_is_a_change():
     figure, notes = changed(load_figure("fedcac-figure5"), FigureChanges(subset=subset, model="lenet5"))
     assert ([*figure.settings], [row.id for row in figure.methods]) == (["cifar10"], ["tau-0.1", "tau-0.5"])
     assert notes[0] == "settings cifar10 only"
-    assert notes[2] == "model lenet5 in the place of resnet8"
+    assert notes[2] == "model lenet5 instead of resnet8"
 
 
 def test_one_data_set_does_not_take_the_place_of_several():
@@ -73,8 +73,9 @@ def test_one_data_set_does_not_take_the_place_of_several():
 def test_an_unknown_figure_or_setting_is_one_clear_line():
     with pytest.raises(InvalidInput, match="fedcac-figure3"):
         parts_of("fedcac-figure33")
-    with pytest.raises(InvalidInput, match="--settings: mnist"):
-        changed(load_figure("fedcac-figure5"), FigureChanges(subset=Subset(settings=["mnist"])))
+    for name, shown in (("mnist", "mnist"), ("", "''")):
+        with pytest.raises(InvalidInput, match=f"--settings: {shown} is not accepted; expected one"):
+            changed(load_figure("fedcac-figure5"), FigureChanges(subset=Subset(settings=[name])))
 
 
 def test_a_wrong_file_is_one_clear_line(project: Path):

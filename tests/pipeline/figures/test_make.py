@@ -225,7 +225,7 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
         ([], {}, "confirmed", "CIFAR-10: fedcac is highest at 0.5"),
         ([], {"Seeds": ["0"]}, "open", "holds with one seed: CIFAR-10"),
         (
-            ["rounds 40 in the place of 500"],
+            ["rounds 40 instead of 500"],
             {"Seeds": ["0, 1"]},
             "open",
             "holds in these reduced runs: CIFAR-10",

@@ -22,6 +22,15 @@ def test_results_give_every_plot(drawn):
     assert list(drawn) == ["convergence", "clients", "communication"]
 
 
+def test_dollar_signs_in_labels_are_drawn_and_begin_no_formula():
+    results = fake_results(seeds=2)
+    results["config"]["settings"]["cifar10-0.1"]["label"] = r"$\frac{$"
+    results["config"]["methods"][0]["label"] = "a$b$c"
+    for svg in draw(summary_of(results)).values():
+        drawn = re.findall(">([^<>]*)</text>", svg)
+        assert {r"$\frac{$", "a$b$c"} <= set(drawn)
+
+
 def test_without_results_nothing_is_drawn():
     results = fake_results(settings=1, seeds=1)
     results["cells"] = []

@@ -34,6 +34,12 @@ def test_every_search_has_its_cost_its_slices_and_its_parallel_coordinates_drawn
     assert search_plots.draw(summary_of(fake_results(settings=1, seeds=1))) == {}
 
 
+def test_the_numbers_of_logarithmic_axes_are_no_formulas():
+    drawn = search_plots.draw(summary_of(fake_results(seeds=2, search=3)))["slices"]
+    assert ">0.01<" in drawn
+    assert "$" not in drawn
+
+
 def test_parallel_coordinates_have_an_axis_for_each_parameter_and_one_for_the_accuracy():
     drawn = search_plots.draw(summary_of(fake_results(seeds=2, search=3)))["coordinates"]
     assert ">accuracy (%)<" in drawn

@@ -1,0 +1,97 @@
+"""Checks of the mixings that a method's hooks return. No value of a tensor is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from pfl.core.errors import InvalidInput
+from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+
+Shape = tuple[int, ...]
+
+
+def check_mixing(server: Server, hook: str, mixing: Any) -> None:
+    """Check what a hook of the server's method returned: ``dispatch``, ``admit`` or ``aggregate``.
+
+    Raises:
+        InvalidInput: it is no mapping, a name is unknown, or a value has another type or shape; the message
+            names the method and the hook.
+    """
+    where = f"{type(server.program.method).__name__}.{hook}"
+    if not isinstance(mixing, Mapping):
+        accepted = "a mapping from groups to matrices and from tensors to new values"
+        raise InvalidInput(where, f"a return value of type {type(mixing).__name__}", accepted)
+    trained = hook == "aggregate"
+    for group, value in mixing.items():
+        if isinstance(value, Sent) and not trained:
+            continue
+        if group not in server.groups and not trained and not isinstance(value, Matrix):
+            accepted = "a group or a tensor of the clients, or Sent(...) for anything else that they receive"
+            raise InvalidInput(where, group, accepted)
+        try:
+            names = server.groups[group]
+        except InvalidInput as error:
+            error.locate(where)
+            raise
+        for name in names:
+            _Check(f"{where}: {name}", tuple(server.bank.shape(name)), server, trained)(value)
+
+
+class _Check:
+    """A check of what becomes of one tensor of the clients.
+
+    Args:
+        shape: of one client's tensor.
+        trained: whether the participants have trained in this round.
+    """
+
+    def __init__(self, where: str, shape: Shape, server: Server, trained: bool):
+        self.where, self.shape, self.trained = where, shape, trained
+        self.participants, self.clients = len(server.participant_ids), server.clients
+
+    def __call__(self, value: Any) -> None:
+        if isinstance(value, Tensor):
+            rows = {1} if self.trained else {1, self.participants}
+            self._require("a tensor", value, *((count, *self.shape) for count in sorted(rows)))
+        elif not isinstance(value, Matrix) or (isinstance(value, Average | DeltaMix) and not self.trained):
+            kinds = f"{'Average, DeltaMix, ' if self.trained else ''}Dense, Identity, Masked, Sum or a tensor"
+            raise InvalidInput(self.where, f"a value of type {type(value).__name__}", kinds)
+        elif isinstance(value, Average):
+            sources = self.participants if value.sources is None else len(value.sources)
+            self._require("an Average with weights", value.weights, (sources,))
+        elif isinstance(value, DeltaMix):
+            self._require("a DeltaMix with a matrix", value.matrix, (self.participants, self.participants))
+            self._require("a DeltaMix with a step", value.step, (self.participants,))
+        elif isinstance(value, Sum):
+            for _, term in value.terms:
+                self(term)
+        elif isinstance(value, Dense | Masked):
+            self._check_rows(value, self._rows(value))
+
+    def _rows(self, matrix: Dense | Masked) -> int:
+        """The number of rows that a matrix gives."""
+        if not self.trained:
+            return self.participants
+        return self.clients if matrix.rows is None else len(matrix.rows)
+
+    def _check_rows(self, matrix: Any, *rows: int) -> None:
+        if isinstance(matrix, Masked):
+            self._require("a Masked with a mask", matrix.mask, *((count, *self.shape) for count in rows))
+            self._check_rows(matrix.inside, *rows)
+            self._check_rows(matrix.outside, 1, *rows)
+        elif isinstance(matrix, Dense):
+            sources = self.clients if matrix.sources is None else len(matrix.sources)
+            self._require("a Dense with a matrix", matrix.matrix, *((count, sources) for count in rows))
+            if matrix.own is not None:
+                self._require("a Dense with own weights", matrix.own, (len(matrix.matrix),))
+
+    def _require(self, what: str, tensor: Tensor, *accepted: Shape) -> None:
+        if tuple(tensor.shape) not in accepted:
+            shapes = " or ".join(map(str, accepted))
+            raise InvalidInput(self.where, f"{what} of shape {tuple(tensor.shape)}", f"shape {shapes}")
