@@ -389,6 +389,19 @@ def test_the_trials_after_one_that_diverges_before_a_checkpoint_are_run(tmp_path
     assert "trials run: 2;" in done.stdout, done.stderr
 
 
+def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
+    (tmp_path / "models.pt.partial").symlink_to("/dev/full")
+    models, file = tmp_path / "models.pt", tmp_path / "result.json"
+    done = pfl("run", *QUICK, "--save", str(models), "--json", str(file))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"pfl: error: save: {models} is not accepted; expected a file that can be written "
+        "(No space left on device)"
+    )
+    last = json.loads(file.read_text())["accuracy"]["pooled"]["last"]
+    assert f"seed 0: accuracy {last:.2f} % pooled" in done.stdout
+
+
 def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial)
     models = tmp_path / "models"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import amount
 from pfl.run.api import simulate
+from pfl.run.errors import NotSaved
 from pfl.run.progress import progress
 
 if TYPE_CHECKING:
@@ -116,29 +117,35 @@ def run(
     spec = f"file:{partition_file}" if partition_file else partition
     chosen = (seed,) if seeds is None else _seeds(seeds)
     started = Started(spec, chosen, checkpoint if resume else None)
-    runs = simulate(
-        method,
-        dataset,
-        spec,
-        clients=clients,
-        model=model or None,
-        seeds=chosen,
-        progress=started.shown,
-        execution=Execution(
-            **{name: options[name] for name in EXECUTED},
-            moments=_moments(moments, method),
-            checkpoint_dir=str(checkpoint) if checkpoint else None,
-            save=str(save) if save else None,
-        ),
-        hyperparameters=_assignments(set_ or []),
-        **{name: options[name] for name in TRAINING},
-    )
-    for result in runs:
+    not_saved = None
+    try:
+        results: Sequence[Result] = simulate(
+            method,
+            dataset,
+            spec,
+            clients=clients,
+            model=model or None,
+            seeds=chosen,
+            progress=started.shown,
+            execution=Execution(
+                **{name: options[name] for name in EXECUTED},
+                moments=_moments(moments, method),
+                checkpoint_dir=str(checkpoint) if checkpoint else None,
+                save=str(save) if save else None,
+            ),
+            hyperparameters=_assignments(set_ or []),
+            **{name: options[name] for name in TRAINING},
+        )
+    except NotSaved as error:
+        results, not_saved = error.results, error
+    for result in results:
         _show(result)
     if json_file:
-        documents = [started.document(result, dataset) for result in runs]
+        documents = [started.document(result, dataset) for result in results]
         content = documents[0] if len(documents) == 1 else documents
         write_text(json_file, json.dumps(content, indent=2) + "\n")
+    if not_saved:
+        raise not_saved
 
 
 @dataclass

@@ -19,6 +19,7 @@ from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
 from pfl.core.text import first_line
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
+from pfl.run.errors import NotSaved
 from pfl.run.progress import progress as shown
 from pfl.run.runs import Runs
 from pfl.run.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division, Partition
     from pfl.engine.method import Method
+    from pfl.engine.result import Result
     from pfl.engine.simulation import Measure, OnRound
     from pfl.models import Shape
 
@@ -94,6 +96,7 @@ def simulate(
 
     Raises:
         InvalidInput: an argument is not accepted.
+        NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
     chosen, clients = _seeds(seeds), _plain(clients)
@@ -138,10 +141,19 @@ def simulate(
             for told in filter(None, (display, on_round)):
                 told(*news)
 
-        results = run(config, data, split, chosen, execution, after_round, measure)
-    name = label or method
+        try:
+            results = run(config, data, split, chosen, execution, after_round, measure)
+        except NotSaved as error:
+            error.results = _labelled(error.results, label or method)
+            raise
+    return _labelled(results, label or method)
+
+
+def _labelled(results: Sequence[Result], method: str) -> Runs:
     return Runs(
-        tuple(dataclasses.replace(result, labels={"method": name, "seed": result.seed}) for result in results)
+        tuple(
+            dataclasses.replace(result, labels={"method": method, "seed": result.seed}) for result in results
+        )
     )
 
 

@@ -28,6 +28,7 @@ from pfl.engine.simulation import Measure, OnRound, Simulation
 from pfl.engine.unseen import Everybody, seen_first
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
+from pfl.run.errors import NotSaved
 from pfl.run.fingerprint import name_of, plugin_digests
 from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
@@ -70,6 +71,7 @@ def simulate(
     Raises:
         InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
             precision that the device does not have.
+        NotSaved: the models could not be written; the results are in its ``results``.
     """
     (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, measure)
     return results
@@ -101,6 +103,7 @@ def simulate_together(
     Raises:
         InvalidInput: a configuration, one unlike the others, the seeds, the execution, a device that is not
             there, or a precision that the device does not have.
+        NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
     for moment in execution.moments:
@@ -148,7 +151,13 @@ def simulate_together(
         results = simulation.run(execution, on_round, identity)
         if execution.save:
             plugins = plugin_digests(config.method, config.model)
-            save_models(Path(execution.save), dataset, simulation.runs, plugins)
+            try:
+                save_models(Path(execution.save), dataset, simulation.runs, plugins)
+            except OSError as error:
+                accepted = f"a file that can be written ({error.strerror})"
+                not_saved = NotSaved("save", execution.save, accepted)
+                not_saved.results = results
+                raise not_saved from None
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
 

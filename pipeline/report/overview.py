@@ -182,6 +182,7 @@ def write_overview(root: Path) -> Path:
         "papers": papers,
         "total": TableProgress.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),
+        "released": sum(paper.printed for paper in papers if not paper.citation),
         "data_cells": sum(paper.data_cells for paper in papers),
         "studies": [table for paper in papers for table in paper.studies],
         "moments": [comparison for paper in papers for table in paper.tables for comparison in table.moments],

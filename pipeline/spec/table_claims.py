@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import amount
+from pfl.core.text import amount, signed
 from pipeline.spec.claims import Claim, Finding
 from pipeline.spec.names import check_names
 
@@ -274,9 +274,10 @@ class Trend(_TableClaim):
         shown = f"in {len(known)} of {amount(len(pairs), 'pair')}" if known else ""
         if against:
             high, low = against[0]
+            has, number = ("has", "{:.2f}".format) if self.of == "accuracy" else ("is ahead by", signed)
             shown = (
-                f"not in {len(against)} of {amount(len(known), 'pair')}: {rows[high[1]]} has "
-                f"{values[high]:.2f} in {columns[high[0]]}, {values[low]:.2f} in {columns[low[0]]}"
+                f"not in {len(against)} of {amount(len(known), 'pair')}: {rows[high[1]]} {has} "
+                f"{number(values[high])} in {columns[high[0]]}, {number(values[low])} in {columns[low[0]]}"
             )
         holds = [pair not in against if pair in known else None for pair in pairs]
         return Finding.of(holds, shown)

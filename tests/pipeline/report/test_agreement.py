@@ -230,6 +230,14 @@ def test_a_claim_about_columns_that_have_not_run_says_in_how_many_of_the_others_
     assert none.ours.answer == "open"
 
 
+def test_a_trend_that_fails_in_the_only_pair_of_columns_run_is_a_sentence():
+    higher, lower = ["cifar10-0.5", "cifar100-0.1"], ["cifar10-0.1", "cifar10-0.1"]
+    trend = {"kind": "trend", "of": "margin", "higher": higher, "lower": lower}
+    (part,) = in_columns(3, 2, trend, local=67.0, fedavg=60.0, pfedsim=70.0)
+    assert part.ours.words == "holds in 0 of 1 column run"
+    assert part.ours.shown == "pFedSim is ahead by −2.00 in CIFAR-10, Dir(0.5), +3.00 in CIFAR-10, Dir(0.1)"
+
+
 @pytest.mark.parametrize(("local", "answer"), [(69.9, "confirmed"), (67.0, "confirmed"), (70.1, "refuted")])
 def test_the_size_of_a_margin_has_the_tolerance_of_its_numbers_and_its_sign_has_none(local, answer):
     claim = {"kind": "margin", "among": ["local"], "at_least": 1.81, "at_most": 18.46}

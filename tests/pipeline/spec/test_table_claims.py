@@ -138,6 +138,11 @@ def test_a_trend_may_be_about_several_rows():
     assert shown == "not in 1 of 3 pairs: Two has 70.00 in Column A, 71.00 in Column B"
 
 
+def test_a_refuted_trend_of_margins_is_told_from_one_of_accuracies():
+    shown = finding({("b", "two"): 62}, kind="trend", of="margin", higher=["b"], lower=["a"]).shown
+    assert shown == "not in 1 of 1 pair: Ours is ahead by −1.00 in Column B, +3.00 in Column A"
+
+
 def test_a_trend_needs_both_columns():
     assert answer({("b", "ours"): None}, kind="trend", higher=["a"], lower=["b"]) == "open"
 
