@@ -22,6 +22,10 @@ def main() -> None:
     if line := foreign():
         print(f"pfl: error: {line}", file=sys.stderr)
         sys.exit(2)
-    from pfl.cli import main
+    try:
+        from pfl.cli import main
 
-    main()
+        main()
+    except KeyboardInterrupt:  # during the imports; later, the command line handles it
+        print("pfl: interrupted", file=sys.stderr)
+        sys.exit(130)

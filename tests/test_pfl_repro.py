@@ -1,4 +1,4 @@
-"""Another distribution has a package `pfl`, too."""
+"""The command `pfl` before its modules are imported; another distribution has a package of this name, too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import pfl_repro
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,3 +46,13 @@ def test_this_pfl_is_not_foreign():
         check=False,
     )
     assert done.stdout.startswith("pfl "), done.stderr
+
+
+def test_an_interruption_during_the_imports_is_one_line(monkeypatch, capsys):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pfl.cli.main", interrupted)
+    with pytest.raises(SystemExit) as end:
+        pfl_repro.main()
+    assert (end.value.code, capsys.readouterr().err) == (130, "pfl: interrupted\n")

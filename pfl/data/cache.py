@@ -152,7 +152,8 @@ class ArrayWriter:
     def _check_room(self, needed: int) -> None:
         free = shutil.disk_usage(self._folder).free
         if needed > free:
-            accepted = f"a folder with {needed / 1e9:.1f} GB for the decoded images, not {free / 1e9:.1f} GB"
+            need, have = (f"{size / 1e6:,.1f} MB" for size in (needed, free))
+            accepted = f"a folder with {need} for the decoded images, not {have}"
             raise InvalidInput("PFL_CACHE", str(self._folder.parent), accepted)
 
     def column(self, name: str) -> np.ndarray | None:

@@ -165,7 +165,7 @@ def test_an_image_of_too_many_pixels_is_refused_by_name(image_folder, monkeypatc
 
 def test_images_that_do_not_fit_the_cache_are_refused_before_they_are_written(image_folder, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=400))
-    with pytest.raises(InvalidInput, match=r"^PFL_CACHE: .* a folder with 0\.0 GB for the decoded images"):
+    with pytest.raises(InvalidInput, match=r"^PFL_CACHE: .* a folder with 0\.0 MB for the decoded images"):
         load(str(image_folder), progress=False)
 
 
