@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.errors import InvalidInput
+from pfl.engine.hook_check import check_mixing
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -25,7 +26,6 @@ from pfl.engine.mixing import (
     mix,
     mixed,
 )
-from pfl.engine.mixing_check import check_mixing
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import io
 import re
 from itertools import pairwise
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -60,9 +59,11 @@ def test_no_two_labels_overlap(classes, clients, labelled):
 
 
 def test_dollar_signs_are_drawn_and_begin_no_formula(labelled):
+    from matplotlib import rc_context
+
     data, classes = labelled(np.repeat(np.arange(3), 20)), [r"$\frac{$", "a$b$c", r"5\$"]
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none"}):
+    with rc_context({"svg.fonttype": "none"}):
         plot(make_partition("dirichlet:1", data, 4), data.labels, classes, title="$x$").savefig(
             buffer, format="svg"
         )
