@@ -26,7 +26,7 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, json_ready
+from pfl.run.trials import Trial, checked, json_ready, run_trial
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl
@@ -378,6 +378,24 @@ def trial() -> Trial:
 def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
     assert "trials run: 1;" in pfl("run-trials", str(file)).stdout
+
+
+def test_trials_that_differ_in_the_adaptation_alone_are_trained_once(tmp_path):
+    data = load("digits")
+    split = make_partition("pathological:2", data, 6)
+    epochs = [{"finetune_epochs": epochs} for epochs in (1, 2, 3)]
+    configs = [Config("fedbabu", hyperparameters=own, rounds=2, epochs=1) for own in epochs]
+    trials = [make_trial(config, data, split, clients=6) for config in configs]
+    trials[2] = dataclasses.replace(trials[2], moments=("adapted",))  # its record has fewer evaluations
+    file, rows = write_trials(tmp_path / "trials.jsonl", *trials), tmp_path / "rows.jsonl"
+    done = pfl("run-trials", str(file), "--rows", str(rows))
+    assert "trials run: 3;" in done.stdout, done.stderr
+    records = [json.loads(checked(line)) for line in rows.read_bytes().splitlines()]
+    alone = [record for trial in trials for record in run_trial(trial, data, split)]
+    assert [record["key"] for record in records] == [record.key for record in alone]
+    assert [record["metrics"] for record in records] == [record.to_json()["metrics"] for record in alone]
+    first, second, third = (record["measured"]["train_seconds"] for record in records)
+    assert first == second != third  # each its share of one training
 
 
 def test_the_trials_after_one_that_diverges_before_a_checkpoint_are_run(tmp_path):

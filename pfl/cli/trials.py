@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pfl.cli.options import EXECUTED, check_files, with_options
-from pfl.core.config import CHECKPOINT, Execution
+from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.core.digests import Edited
 from pfl.core.errors import InvalidInput
 from pfl.core.files import append_lines, read_lines
 from pfl.run.progress import progress
-from pfl.run.validation import check_execution, execution_warnings
+from pfl.run.validation import check_execution, execution_warnings, train_alike
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -42,7 +42,8 @@ def run_trials(
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
-    Trials whose records are already in the file are skipped. A failed trial is reported, and the others still
+    Trials whose records are already in the file are skipped. Trials that differ only in the adaptation before
+    an evaluation are trained once, unless models are saved. A failed trial is reported, and the others still
     run.
     """
     execution = Execution(
@@ -62,45 +63,57 @@ def run_trials(
 
 
 def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
-    """Run the trials one after another and append the records of each to ``rows``.
+    """Run the trials, those together that one training serves, and append their records to ``rows``.
 
     Raises:
         typer.Exit: some trial failed.
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_division
-    from pfl.run.trials import cause_of, folder_of, run_trial
+    from pfl.run.trials import cause_of, folder_of, run_trials
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _keys(rows)
     by_keys = {tuple(trial.keys()): trial for trial in trials}  # two tables can share a simulation
     pending = [trial for keys, trial in by_keys.items() if not done.issuperset(keys)]
     datasets: dict[str, Dataset] = {}
-    failed = 0
-    for number, trial in enumerate(pending, start=1):
-        folder = checkpoints and checkpoints / folder_of(trial)
+    count, failed = len(pending), 0
+    while pending:
+        trial, number = pending[0], count - len(pending) + 1
+        together = [trial] if execution.save else [other for other in pending if _trains_alike(trial, other)]
+        pending = [other for other in pending if other not in together]
+        folder = checkpoints and checkpoints / folder_of(*together)
         own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
         try:
             if trial.dataset not in datasets:
                 datasets[trial.dataset] = load(trial.dataset)
             data = datasets[trial.dataset]
             split = make_division(trial.partition, data, trial.clients, trial.seeds)
-            title = f"{number}/{len(pending)} {trial.cell}"
+            beside = f" and {len(together) - 1} trained alike" if len(together) > 1 else ""
+            title = f"{number}/{count} {trial.cell}{beside}"
             with progress(trial.config["rounds"], title, trial.moment) as on_round:
-                finished = run_trial(trial, data, split, own, on_round)
+                finished = run_trials(together, data, split, own, on_round)
         except Edited:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
-            failed += 1
-            print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
+            failed += len(together)
+            for each in together:
+                print(f"pfl: {each.cell}, seeds {each.seeds}: {cause_of(error)}", file=sys.stderr)
             continue
-        append_lines(rows, [record.to_line() for record in finished], wait=True)
+        append_lines(rows, [record.to_line() for records in finished for record in records], wait=True)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
-    print(f"trials run: {len(pending) - failed}; records in {rows}")
+    print(f"trials run: {count - failed}; records in {rows}")
     if failed:
         print(f"pfl: trials failed: {failed}; run the same command to retry them", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _trains_alike(trial: Trial, other: Trial) -> bool:
+    """Whether one training serves both trials, evaluated at the same moments."""
+    if (trial.common, trial.moments) != (other.common, other.moments):
+        return False
+    return train_alike([Config.from_dict(trial.config), Config.from_dict(other.config)])
 
 
 def _keys(rows: Path) -> set[str]:

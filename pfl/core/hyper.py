@@ -29,6 +29,8 @@ class Hyperparameter:
         when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). This one is
             searched only if the other has one of these choices. Otherwise it has no effect, or its search
             range is unsuitable. Trial keys do not depend on it.
+        adaptation: only `Method.adaptation` reads it. Configurations that differ in such hyperparameters
+            alone are trained once.
         probe: its value in `pfl.testing.cases`, which have few rounds and ten clients, if some of the
             method's code would have no effect there with the default.
     """
@@ -40,6 +42,7 @@ class Hyperparameter:
     log: bool = False
     choices: tuple[Any, ...] | None = None
     when: tuple[str, ...] = ()
+    adaptation: bool = False
     probe: Any = None
 
     def active(self, values: Mapping[str, Any]) -> bool:

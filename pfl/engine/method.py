@@ -253,6 +253,11 @@ class Method:
         values = {name: getattr(self, name) for name in declared if declared[name].choices is None}
         return {name: value for name, value in values.items() if type(value) is float}
 
+    def as_trained(self) -> Self:
+        """This method with the defaults of all hyperparameters that only `adaptation` reads."""
+        read_later = [name for name, declared in self.declarations().items() if declared.adaptation]
+        return dataclasses.replace(self, **{name: getattr(type(self), name) for name in read_later})
+
     def with_values(self, numbers: Mapping[str, Tensor]) -> Self:
         """This method with () tensors for some of its numbers, in the local program of one client."""
         method = copy.copy(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ class Simulation:
     """The rounds of a simulation, for all its configurations and seeds.
 
     Args:
-        configs: validated, and alike but for the learning rate and real-valued hyperparameters.
+        configs: validated, and alike but for the learning rate, real-valued hyperparameters, and those that
+            only the adaptation before an evaluation reads; what trains alike is trained once.
         methods: of each configuration, with its hyperparameters.
         network: builds the network, of images' shape and number of classes.
         federation: the clients' data, for all seeds or for each.
@@ -102,6 +103,7 @@ class Simulation:
         self.backend = backend
         self.stopwatch = Stopwatch(self.federation.device)
         self.runs: list[SeedRun] = []
+        self._by_training: dict[Hashable, SeedRun] = {}
         for config, method in zip(configs, methods, strict=True):
             everybodies: Sequence[Everybody | None] = everybody or [None] * len(seeds)
             self.runs += [
@@ -122,13 +124,17 @@ class Simulation:
 
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].server.program.net if self.runs else None
-        server = new_server(config, federation, method, template)
-        if everybody is None:
-            return SeedRun(method, server, ids=range(server.clients))
-        test_unseen = partial(unseen.evaluate, server, method, everybody, new_server)
-        return SeedRun(
-            method, server, ids=everybody.order.ids[: everybody.order.seen], test_unseen=test_unseen
-        )
+        training = (seed, config.lr, method.as_trained())
+        first = self._by_training.get(training)
+        server = first.server if first else new_server(config, federation, method, template)
+        run = SeedRun(method, server, ids=range(server.clients))
+        if first:
+            run.known = first.known
+        if everybody:
+            run.ids = everybody.order.ids[: everybody.order.seen]
+            run.test_unseen = partial(unseen.evaluate, server, method, everybody, new_server)
+        self._by_training.setdefault(training, run)
+        return run
 
     def _build(self, method: Method, federation: Federation, seed: int) -> Network:
         """A client's networks with the common initialisation of ``seed``."""
@@ -236,10 +242,13 @@ class Simulation:
 
     def _compute_round(self, runs: Sequence[SeedRun]) -> None:
         """One round of ``runs``."""
-        tasks = [begin_round(run.server, run.method) for run in runs]
-        for run, task, trained in zip(runs, tasks, self._train(tasks), strict=True):
-            end_round(run.server, run.method, task, trained)
-            run.unread.append(trained.losses)
+        servers = list(dict.fromkeys(run.server for run in runs))
+        tasks = [begin_round(server, server.program.method) for server in servers]
+        results = dict(zip(servers, self._train(tasks), strict=True))
+        for server, task in zip(servers, tasks, strict=True):
+            end_round(server, server.program.method, task, results[server])
+        for run in runs:
+            run.unread.append(results[run.server].losses)
             down, up = run.server.traffic.total
             run.bytes_down += BYTES_PER_SCALAR * down
             run.bytes_up += BYTES_PER_SCALAR * up

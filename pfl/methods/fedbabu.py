@@ -28,15 +28,18 @@ class FedBABU(Method):
     family = "personal layers"
     headline = "adapted"
 
-    finetune_epochs: int = hyper(5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True)
+    finetune_epochs: int = hyper(
+        5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True, adaptation=True
+    )
     finetune_lr: float = hyper(
         0.5,
         "learning rate of fine-tuning relative to that of the rounds",
         low=0.0,
         search=(0.01, 10.0),
         log=True,
+        adaptation=True,
     )
-    finetunes: str = hyper("all", "what is fine-tuned", choices=("all", "head"))
+    finetunes: str = hyper("all", "what is fine-tuned", choices=("all", "head"), adaptation=True)
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(trains=("extractor",)),)

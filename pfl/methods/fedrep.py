@@ -41,7 +41,10 @@ class FedRep(Method):
         1.0, "the head's learning rate relative to the extractor's", low=0.0, search=(0.1, 10.0), log=True
     )
     final_head_epochs: int = hyper(
-        0, 'epochs of the head before the evaluation "adapted", for every client (authors: 10)', low=0
+        0,
+        'epochs of the head before the evaluation "adapted", for every client (authors: 10)',
+        low=0,
+        adaptation=True,
     )
 
     def phases(self, server: Server) -> tuple[Phase, ...]:

@@ -61,7 +61,11 @@ class PerFedAvg(Method):
     )
     steps: int = hyper(0, "tau: meta-steps per round; 0 means as many as the epochs' batches allow", low=0)
     adapt_epochs: int = hyper(
-        1, "epochs of adaptation; 0 means one step, as in the paper", low=0, search=(1, 5)
+        1,
+        "epochs of adaptation; 0 means one step, as in the paper",
+        low=0,
+        search=(1, 5),
+        adaptation=True,
     )
 
     def phases(self, server: Server) -> tuple[Phase, ...]:

@@ -87,9 +87,13 @@ class SPFL(Method):
         choices=("stage", "layers"),
     )
     literal: bool = hyper(False, "Eq. 7 as printed: weights |D_j| / |D| S(i, j), which sum to about 1 / n")
-    finetune_steps: int = hyper(0, 'SGD steps before the evaluation "adapted"', low=0)
-    finetune_lr: float = hyper(1.0, "their learning rate relative to the configuration's", low=0.0)
-    finetune_batch_size: int = hyper(0, "their batch size; 0 means the configuration's", low=0)
+    finetune_steps: int = hyper(0, 'SGD steps before the evaluation "adapted"', low=0, adaptation=True)
+    finetune_lr: float = hyper(
+        1.0, "their learning rate relative to the configuration's", low=0.0, adaptation=True
+    )
+    finetune_batch_size: int = hyper(
+        0, "their batch size; 0 means the configuration's", low=0, adaptation=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

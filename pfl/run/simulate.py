@@ -92,8 +92,9 @@ def simulate_together(
     the numbers are the same as for each alone, up to rounding.
 
     Args:
-        configs: alike but for the learning rate and real-valued hyperparameters
-            (`pfl.run.validation.stackable`).
+        configs: alike but for the learning rate, real-valued hyperparameters, and those that only the
+            adaptation before an evaluation reads (`pfl.run.validation.stackable`). What trains alike is
+            trained once.
         execution: its ``save`` is for a single configuration.
         on_round: called for the first configuration.
 
@@ -113,7 +114,7 @@ def simulate_together(
     configs = [validated(config) for config in configs]
     if not configs or not stackable(configs):
         names = ", ".join(config.method for config in configs) or "none"
-        accepted = "one or more that differ in lr and real-valued hyperparameters only"
+        accepted = "one or more that differ in lr, real-valued hyperparameters and the adaptation only"
         raise InvalidInput("configurations", names, accepted)
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "no file where several configurations run together")

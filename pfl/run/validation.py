@@ -90,17 +90,32 @@ def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"method": config["method"], **values}
 
 
+def train_alike(configs: Sequence[Config]) -> bool:
+    """Whether one training serves all validated ``configs``: whether these differ in nothing but
+    hyperparameters that only the adaptation before an evaluation reads.
+    """
+    trained = [_as_trained(config) for config in configs]
+    return all(config == trained[0] for config in trained)
+
+
 def stackable(configs: Sequence[Config]) -> bool:
-    """Whether the clients of all validated ``configs`` can be in one stack: whether these differ in nothing
-    but the learning rate and real-valued hyperparameters.
+    """Whether the clients of all validated ``configs`` can be in one stack: whether their trainings differ in
+    nothing but the learning rate and real-valued hyperparameters.
     """
 
     def rest(config: Config) -> Config:
+        config = _as_trained(config)
         numbers = METHODS[config.method].from_dict(config.hyperparameters).numbers()
         kept = {name: value for name, value in config.hyperparameters.items() if name not in numbers}
         return dataclasses.replace(config, lr=1.0, hyperparameters=kept)
 
     return all(rest(config) == rest(configs[0]) for config in configs)
+
+
+def _as_trained(config: Config) -> Config:
+    """``config`` as far as its training depends on it."""
+    method = METHODS[config.method].from_dict(config.hyperparameters).as_trained()
+    return dataclasses.replace(config, hyperparameters=method.hyperparameters())
 
 
 def check_execution(execution: Execution) -> None:

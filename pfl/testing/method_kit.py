@@ -279,6 +279,19 @@ def stack(tested: TestedMethod) -> None:
 
 
 @KIT.rule
+def adaptation(tested: TestedMethod) -> None:
+    """Trials that differ in what only `adaptation` reads are trained once, and equal each computed alone."""
+    for name, declared in tested.cls.declarations().items():
+        if declared.adaptation:
+            other = {name: _other(tested.method, name, getattr(tested.method, name))}
+            configs = [tested.config(), tested.config(hyperparameters=other)]
+            execution = Execution(device="cpu", backend="loop")
+            _, (together,) = simulate_together(configs, tested.dataset, tested.partition, (0,), execution)
+            alone = tested.numbers(hyperparameters=other)
+            _equal(values_of(together.metrics), alone, f"trained once for another {name}")
+
+
+@KIT.rule
 def device(tested: TestedMethod) -> None:
     """Tensors on an emulated device give the same numbers in both backends."""
     for backend in ("loop", "stacked"):
@@ -502,9 +515,14 @@ def _comparable(phase: Phase) -> list[Any]:
     ]
 
 
-def _other(method: Method, name: str, value: float) -> float:
+def _other(method: Method, name: str, value: Any) -> Any:
     """Another accepted value of a hyperparameter."""
-    for near in (value * 0.8, value + 0.1, value * 1.2):
+    choices = method.declarations()[name].choices
+    if type(value) is float:
+        nearby: Sequence[Any] = (value * 0.8, value + 0.1, value * 1.2)
+    else:
+        nearby = choices or ([not value] if type(value) is bool else [value + 1, value - 1])
+    for near in nearby:
         try:
             dataclasses.replace(method, **{name: near})
         except InvalidInput:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pfl.core.config import Config
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
-from pfl.run.validation import stackable
+from pfl.run.validation import stackable, train_alike
 from pipeline.spec.cells import Cell
 from pipeline.spec.prior import imported_trials
 from pipeline.spec.table import Table
@@ -125,21 +125,22 @@ class Scheduler:
         return dataclasses.replace(trial, moments=tuple(sorted(moments)))
 
     def batch_with(self, trial: Trial) -> list[Trial]:
-        """Further trials for the stack of ``trial``, which `next` has just returned."""
-        if not self.stacks or (self.keeps_models and trial.phase == "final"):
+        """Further trials to run together with ``trial``, which `next` has just returned: those that one
+        training serves and, with `stacks`, those for its stack.
+        """
+        if self.keeps_models and trial.phase == "final":
             return []
         if trial.phase == "search":  # a checkpoint holds a whole stack, but only some trials continue
             return []
-
-        def place(one: Trial) -> tuple[object, ...]:
-            divided = tuple(one.partition_of(seed) for seed in one.seeds)
-            return one.phase, one.dataset, divided, one.seeds, one.moment
-
+        adapts = any(declared.adaptation for declared in METHODS[trial.method].declarations().values())
+        if not self.stacks and not adapts:
+            return []
+        alike = stackable if self.stacks else train_alike
         batch: list[Trial] = []
         config = Config.from_dict(trial.config)
         for other in self.open():
-            alike = place(other) == place(trial) and stackable([config, Config.from_dict(other.config)])
-            if alike and self._out.isdisjoint(other.keys()):  # two rows may need the same simulation
+            fits = other.common == trial.common and alike([config, Config.from_dict(other.config)])
+            if fits and self._out.isdisjoint(other.keys()):  # two rows may need the same simulation
                 self._out.update(other.keys())
                 batch.append(other)
         return batch

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
 import torch
 
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
+from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.run.simulate import simulate, simulate_together
 from tests.conftest import interrupt, simulation_of
@@ -39,6 +41,54 @@ def test_seeds_in_lockstep_equal_seeds_alone(dataset, partition):
     together = simulate(CONFIG, dataset, partition, (0, 1))
     alone = [simulate(CONFIG, dataset, partition, (seed,))[0] for seed in (0, 1)]
     assert [run.metrics.to_json() for run in together] == [run.metrics.to_json() for run in alone]
+
+
+class CountingBackend(LoopBackend):
+    """Counts the clients that train, by purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.trained = Counter()
+
+    def train(self, task):
+        self.trained[task.purpose] += len(task.clients)
+        return super().train(task)
+
+
+ADAPTED = [
+    dataclasses.replace(CONFIG, method="fedbabu", eval_every=1, hyperparameters=adaptation)
+    for adaptation in ({}, {"finetune_epochs": 2}, {"finetune_lr": 0.2, "finetunes": "head"})
+]
+"""They differ in nothing but the adaptation before an evaluation."""
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"rounds": 12, "patience": 2, "stop_share": 0.4, "min_delta": 3.0}, {"unseen": 0.3}]
+)
+def test_configurations_that_train_alike_are_trained_once_with_the_numbers_of_each_alone(
+    changes, dataset, partition, monkeypatch
+):
+    configs = [dataclasses.replace(config, **changes) for config in ADAPTED]
+    alone = [simulate(config, dataset, partition, (0, 1)) for config in configs]
+    backend = CountingBackend()
+    monkeypatch.setattr("pfl.run.simulate.backend_for", lambda *_: backend)
+    together = simulate_together(configs, dataset, partition, (0, 1))
+    metrics, expected = ([[run.metrics for run in runs] for runs in each] for each in (together, alone))
+    assert metrics == expected
+    rounds = [max(runs[seed].metrics.rounds[-1].round for runs in together) for seed in (0, 1)]
+    assert backend.trained["batches"] == sum(rounds) * configs[0].participants(
+        len(together[0][0].metrics.per_client)
+    )
+    stopped = {run.metrics.stopped_at for runs in together for run in runs}
+    assert len(stopped) > 1 if "patience" in changes else stopped == {None}
+
+
+def test_configurations_that_train_alike_resume_bit_identically(dataset, partition, checkpointed):
+    whole = simulate_together(ADAPTED, dataset, partition)
+    pause = dataclasses.replace(checkpointed, until=4)
+    simulate_together(ADAPTED, dataset, partition, execution=pause)
+    resumed = simulate_together(ADAPTED, dataset, partition, execution=checkpointed)
+    assert [run.metrics for (run,) in resumed] == [run.metrics for (run,) in whole]
 
 
 def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, checkpointed):

@@ -95,6 +95,19 @@ class Compared(Averaging):
         return loss + self.mu * client.distance_squared() if self.mu > 0 else loss
 
 
+@dataclass(frozen=True)
+class AdaptedEarly(Averaging):
+    """An option of the adaptation that training reads, too."""
+
+    epochs: int = hyper(1, "epochs before the evaluation", low=1, adaptation=True)
+
+    def phases(self, server):
+        return (Phase(self.epochs),)
+
+    def adaptation(self, server):
+        return (Phase(self.epochs),)
+
+
 class OnTheHost(Averaging):
     def aggregate(self, server):
         mean = server.uploads["head.bias"].detach().numpy().mean(0, keepdims=True)
@@ -185,6 +198,7 @@ BROKEN = {
     "full_participation": (PaddedIfAllTakePart, r"stacked, train loss\[\d\] is"),
     "choices": (PaddedChoice, r"stacked with form=unmasked, train loss\[\d\] is"),
     "stack": (Compared, "RuntimeError: .*data-dependent control flow"),
+    "adaptation": (AdaptedEarly, r"trained once for another epochs, train loss\[0\] is .*; expected"),
     "device": (OnTheHost, "TypeError: a tensor on the device has no numpy view"),
     "graphs": (Counted, r"replayed, train loss\[\d\] is"),
     "local_batch_norm": (PaddedIfLocal, r"stacked, train loss\[\d\] is"),

@@ -55,7 +55,8 @@ def run_trials(
     on_round: OnRound | None = None,
     measure: Measure | None = None,
 ) -> list[list[Record]]:
-    """Run trials of the same seeds, whose configurations are `pfl.run.validation.stackable`, in one stack.
+    """Run trials of the same seeds together, whose configurations are `pfl.run.validation.stackable`; one
+    training serves those that train alike.
 
     They are evaluated at the moments of the first, and they pause where it does. If memory does not suffice,
     each seed of each trial runs by itself.

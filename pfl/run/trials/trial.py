@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -69,6 +69,12 @@ class Trial:
         """The checksum of a seed's partition."""
         checksum = self.partition_checksum
         return checksum if isinstance(checksum, str) else checksum[seed]
+
+    @property
+    def common(self) -> Hashable:
+        """What trials that run together have in common, beside configurations that allow it."""
+        divided = tuple(map(self.partition_of, self.seeds))
+        return self.phase, self.dataset, divided, self.seeds, self.moment, self.until
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:

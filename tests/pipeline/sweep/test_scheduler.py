@@ -163,6 +163,20 @@ def test_what_differs_in_numbers_alone_is_handed_out_for_one_stack(ledger, edit)
         assert len({(trial.phase, trial.setting, trial.seeds) for trial in stack}) == 1
 
 
+def test_what_differs_in_the_adaptation_alone_is_handed_out_together(ledger, edit):
+    rows = "- {method: fedbabu, as: longer, params: {finetune_epochs: 9}}\n- fedbabu\n"
+    edit("- fedavg\n", f"{rows}- {{method: fedbabu, as: faster, params: {{finetune_lr: 1.0}}}}\n")
+    scheduler = scheduler_of(ledger)
+    together = []
+    while first := scheduler.next():
+        trials = [first, *scheduler.batch_with(first)]
+        together.append([(trial.row, trial.setting, trial.seeds) for trial in trials])
+        for trial in trials:
+            scheduler.record(trial, fake_run(trial))
+    assert [(row, "dir", (0,)) for row in ("longer", "fedbabu", "faster")] in together
+    assert {len(trials) for trials in together if trials[0][0] == "fedprox"} == {1}
+
+
 def test_a_device_without_a_use_for_stacks_is_given_one_trial_at_a_time(ledger):
     scheduler = scheduler_of(ledger)
     assert scheduler.batch_with(scheduler.next()) == []
