@@ -375,5 +375,7 @@ def of_engine() -> Iterator[Case]:
     yield Case("trials in lockstep", None, {**USUAL, "method": "fedprox"}, ways=EVERY_WAY, **lockstep)
     options = {**tiny, "method": "fedprox"}
     yield Case("trials in lockstep, on a device", None, options, TINY, device, **lockstep)
+    adapted = [{"hyperparameters": {"finetune_steps": 3}}, {"hyperparameters": {"finetune_steps": 5}}]
+    yield Case("one training", None, {**USUAL, "method": "spfl"}, ways=EVERY_WAY, variants=adapted)
     yield Case("images in a file", None, USUAL, Data(mapped=True), EVERY_WAY)
     yield Case("batch norm in colour", None, {**WIDE_USUAL, "method": "fedbn"}, COLOUR, EVERY_WAY)
