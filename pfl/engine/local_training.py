@@ -61,8 +61,10 @@ class Program:
     @property
     def by_tap(self) -> set[str]:
         """Weights that are read tap by tap, as far as it is known: from the first step on."""
-        modules = self.net.named_modules()
-        return {f"{path}.weight" for path, one in modules if isinstance(one, ResNetConv2d) and one.by_tap}
+        layers = self.net.named_modules()
+        return {
+            f"{path}.weight" for path, layer in layers if isinstance(layer, ResNetConv2d) and layer.by_tap
+        }
 
     @cached_property
     def dropouts(self) -> tuple[Dropout, ...]:

@@ -224,7 +224,9 @@ class Metrics:
     @property
     def scalars(self) -> dict[str, ClientMetric]:
         """The `client_metrics` that are single numbers."""
-        return {name: one for name, one in self.client_metrics.items() if isinstance(one.pooled, float)}
+        return {
+            name: metric for name, metric in self.client_metrics.items() if isinstance(metric.pooled, float)
+        }
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -260,7 +262,7 @@ class Metrics:
             for entry in self.rounds
             if at in entry.of(group)
         ]
-        best, best_round = max(reached, key=lambda one: one[0])
+        best, best_round = max(reached, key=lambda pair: pair[0])
         return Reached(reached[-1][0], best, best_round)
 
     def lacks(self, moments: Collection[str]) -> bool:

@@ -42,7 +42,7 @@ class PerClientHyperparameters:
         moves = {"lr"} if config.lr_schedule != "constant" or config.lr_warmup else set()
         values = {"lr": list(rates)}
         for name in self.program.method.numbers():
-            values[name] = [getattr(one.method, name) for one in programs]
+            values[name] = [getattr(program.method, name) for program in programs]
         common = {name for name, each in values.items() if len(set(each)) == 1} - moves
         self.common = tuple((name, each[0]) for name, each in values.items() if name in common)
         self.own = {

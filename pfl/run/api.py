@@ -110,7 +110,7 @@ def simulate(
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     if isinstance(metrics := options.get("metrics"), list | tuple):
-        options["metrics"] = [known_metric(one) if callable(one) else one for one in metrics]
+        options["metrics"] = [known_metric(metric) if callable(metric) else metric for metric in metrics]
     named = model if isinstance(model, str) or model is None else known_model(model)
     config = validated(Config(method=method, model=named or Config.model, **options))
     if config.precision != Config.precision:

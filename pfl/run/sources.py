@@ -78,7 +78,7 @@ def _files() -> list[Path]:
     """The simulator's that numbers come from, sorted."""
     shows = [ROOT / name for name in SHOWS]
     code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp"))
-    return sorted(path for path in code if not any(path.is_relative_to(one) for one in shows))
+    return sorted(path for path in code if not any(path.is_relative_to(shown) for shown in shows))
 
 
 @cache

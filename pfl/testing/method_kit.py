@@ -422,7 +422,7 @@ def unseen_clients(tested: TestedMethod) -> None:
         train[client], test[client] = train[client][:-2], train[client][-2:]
     others = dataclasses.replace(tested.partition, train=tuple(train), test=tuple(test))
     again = tested.run(execution, others, unseen=0.3).metrics
-    values, expected = (values_of(dataclasses.replace(one, unseen=None)) for one in (again, metrics))
+    values, expected = (values_of(dataclasses.replace(run, unseen=None)) for run in (again, metrics))
     _equal(values, expected, "with other samples of the unseen clients")
     stacked, loop = (tested.numbers(backend, unseen=0.3) for backend in ("stacked", "loop"))
     _agree(stacked, loop, "stacked")

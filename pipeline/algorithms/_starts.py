@@ -42,7 +42,7 @@ def start(
         places = {name: float(row[number // 2]) for name, row in spread.items()}
     else:
         rng = generator(seed, "trials near the best", number)
-        places = {name: _near(one, best[name], rng) for name, one in space.items()}
+        places = {name: _near(domain, best[name], rng) for name, domain in space.items()}
     return {name: value_at(space[name], place) for name, place in places.items()}
 
 

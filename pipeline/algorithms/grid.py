@@ -27,11 +27,11 @@ class Grid(Algorithm):
             def after_trial(self, *_: Any) -> None:
                 pass
 
-        return Endless({name: _values(one) for name, one in self.space.items()}, self.seed)
+        return Endless({name: _values(domain) for name, domain in self.space.items()}, self.seed)
 
     @property
     def size(self) -> int:
-        return math.prod(len(_values(one)) for one in self.space.values())
+        return math.prod(len(_values(domain)) for domain in self.space.values())
 
 
 def _values(distribution: BaseDistribution) -> list[Any]:

@@ -25,7 +25,7 @@ def paper_pages() -> dict[str, str]:
     for group in overview(Path()):
         groups.setdefault(group.paper, []).append(group)
     return {
-        paper: template.render(_content(of_paper, [one for one in claims if one.paper == paper], runs))
+        paper: template.render(_content(of_paper, [claim for claim in claims if claim.paper == paper], runs))
         for paper, of_paper in groups.items()
     }
 

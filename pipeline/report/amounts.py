@@ -52,7 +52,9 @@ def quantities(summary: Summary) -> dict[str, list[str]]:
     for line in summary.pinned:
         entries = [entry for entry in line.entries.values() if entry.rows]
         if entries:
-            table[line.label] = [value_range(quantity(entry, one) for entry in entries) for one in columns]
+            table[line.label] = [
+                value_range(quantity(entry, column) for entry in entries) for column in columns
+            ]
     return table
 
 

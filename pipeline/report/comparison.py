@@ -108,7 +108,7 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
                 for i, (name, entry) in enumerate(zip(names, entries, strict=True))
                 if entry
             ]
-            by_table = {one.table: one for one in of_row}
+            by_table = {cell.table: cell for cell in of_row}
             texts = [plain(by_table[name].entry) if name in by_table else "" for name in names]
             gaps = [by_table[name].shown if name in by_table else "" for name in names[1:]]
             cells += of_row
@@ -131,13 +131,16 @@ def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[
     for setting, label in _columns([summary], settings):
         entries = dict(_entries(summary, setting))
         ordered = sorted(
-            entries.items(), key=lambda one: -one[1].score.mean if one[1].score else float("inf")
+            entries.items(), key=lambda item: -item[1].score.mean if item[1].score else float("inf")
         )
         cells = tuple(
             _compared(setting, name, summary.id, entry, None if name == base else base, entries[base])
             for name, entry in ordered
         )
-        grid = [("", summary.id, f"minus {base}"), *((one.row, plain(one.entry), one.shown) for one in cells)]
+        grid = [
+            ("", summary.id, f"minus {base}"),
+            *((cell.row, plain(cell.entry), cell.shown) for cell in cells),
+        ]
         columns.append(ComparedColumn(label, cells, tuple(grid)))
     return columns
 
@@ -189,7 +192,7 @@ def _compared(
 ) -> ComparedCell:
     if minus is None or other is None:
         return ComparedCell(setting, row, table, entry, minus)
-    keys = [[record.key for record in one.rows] for one in (entry, other)]
+    keys = [[record.key for record in either.rows] for either in (entry, other)]
     gap = None
     if entry.evaluation.is_accuracy and other.evaluation.is_accuracy:
         gap = difference((entry.rows, entry.evaluation), (other.rows, other.evaluation))

@@ -139,7 +139,7 @@ def _gain(result: CellResult) -> str:
     selection = result.selection
     if not selection or not selection.comparisons:
         return ""
-    shown = max(selection.comparisons, key=lambda one: (one.trial == selection.trial, one.gain))
+    shown = max(selection.comparisons, key=lambda other: (other.trial == selection.trial, other.gain))
     return gain(shown.gain, shown.error)
 
 

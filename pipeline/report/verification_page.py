@@ -27,7 +27,7 @@ def write_page(
         InvalidInput: a file cannot be written.
     """
     by_table: dict[str, list[Verification]] = {}
-    in_order = sorted(verified, key=lambda one: one.name)
+    in_order = sorted(verified, key=lambda verification: verification.name)
     for verification in in_order:
         by_table.setdefault(verification.row.table, []).append(verification)
     machines = sorted({verification.computed_on for verification in verified})
@@ -35,7 +35,8 @@ def write_page(
         "verdicts": Counter(verification.verdict for verification in verified),
         "tables": [_of_table(table, rows) for table, rows in by_table.items()],
         "kinds": [
-            _of_kind(same, [one for one in verified if one.same_kind is same]) for same in (True, False)
+            _of_kind(same, [verification for verification in verified if verification.same_kind is same])
+            for same in (True, False)
         ],
         "early": EARLY,
         "rule": RULE,
@@ -43,7 +44,7 @@ def write_page(
         "verified": verified,
         "facts": facts,
         "refused": refused,
-        "others": [one for one in verified if one.verdict != "agrees"],
+        "others": [verification for verification in verified if verification.verdict != "agrees"],
     }
     page = environment().get_template("verification.md.j2").render(context)
     write_files(folder, {"README.md": page, "rows.csv": csv_of(map(_csv_row, in_order))})

@@ -53,10 +53,10 @@ def reported(record: Record, evaluation: Evaluation) -> float:
     if evaluation.metric == "seconds_per_sample":
         return 1e4 / record.measured.samples_per_second
     if evaluation.metric == "similarity":
-        one, other = evaluation.pair
+        first, second = evaluation.pair
         similarities = metrics.similarities or {}
         check_names("evaluation.measure", [evaluation.measure], similarities)
-        return similarities[evaluation.measure][one][other]
+        return similarities[evaluation.measure][first][second]
     if evaluation.clients:
         return _over_clients(metrics.per_client, evaluation)
     _check_group(metrics.groups, evaluation)
@@ -83,8 +83,9 @@ def curve(record: Record, evaluation: Evaluation) -> list[tuple[int, float]]:
 def curves(records: Sequence[Record], evaluation: Evaluation) -> list[tuple[int, list[float]]]:
     """Round and the accuracy of each of ``records``, at the evaluations that all of them have."""
     by_round = [dict(curve(record, evaluation)) for record in records]
-    shared = [number for number in by_round[0] if all(number in one for one in by_round)] if by_round else []
-    return [(number, [one[number] for one in by_round]) for number in shared]
+    first, *others = by_round or [{}]
+    shared = [number for number in first if all(number in other for other in others)]
+    return [(number, [accuracies[number] for accuracies in by_round]) for number in shared]
 
 
 def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:

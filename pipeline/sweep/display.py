@@ -105,7 +105,9 @@ class Progress:
         if scheduler.served:
             text += f", {scheduler.served} of them from the ledger"
         if self._training:
-            span = " to ".join(dict.fromkeys(f"{100 * one.part:.0f}" for one in (running[-1], running[0])))
+            span = " to ".join(
+                dict.fromkeys(f"{100 * stack.part:.0f}" for stack in (running[-1], running[0]))
+            )
             text += f", {len(running)} under way ({span} % of their rounds)"
         elif not scheduler.ran:
             text += f", starting for {duration(round(time.monotonic() - self._began))}"
@@ -116,7 +118,7 @@ class Progress:
 
     def _running(self) -> list[Running]:
         """The running stacks, the furthest first, without those that Tune has only queued."""
-        return sorted(self._under_way, key=lambda one: one.part, reverse=True)[: self._slots]
+        return sorted(self._under_way, key=lambda stack: stack.part, reverse=True)[: self._slots]
 
     def _scores(self, cell: CellScheduler) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -153,9 +155,9 @@ class Progress:
 
         rounds: dict[str, list[int]] = {}
         running = self._running()
-        for one in running:
-            for name in {trial.cell for trial in one.trials}:
-                rounds.setdefault(name, []).append(one.round)
+        for stack in running:
+            for name in {trial.cell for trial in stack.trials}:
+                rounds.setdefault(name, []).append(stack.round)
         begun = [
             cell
             for cell in self._scheduler.cells
@@ -175,7 +177,7 @@ class Progress:
             ProgressBar(
                 total=self._scheduler.total,
                 completed=self._scheduler.done
-                + sum(one.part * len(trial.seeds) for one in running for trial in one.trials),
+                + sum(stack.part * len(trial.seeds) for stack in running for trial in stack.trials),
                 width=30,
             ),
             self._summary(running),

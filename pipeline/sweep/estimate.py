@@ -205,7 +205,7 @@ class TimeLeft:
         """Note which trials run now, a time in seconds. The clock starts when the first run has finished."""
         self._busy += (now - self._now) * self._active
         self._now, self._slots, self._active = now, slots, min(len(running), slots)
-        stacks = [(one.round, [trial.keys() for trial in one.trials]) for one in running]
+        stacks = [(stack.round, [trial.keys() for trial in stack.trials]) for stack in running]
         self._rounds = {key: round for round, keys in stacks for key in chain.from_iterable(keys)}
         self._began = self._rounds | self._began
         if not self._measuring and self.scheduler.ran:
@@ -274,11 +274,17 @@ class TimeLeft:
         for cell in self.scheduler.cells:
             if expected := self.expected.get(cell.cell.id):
                 ended = (self.scheduler.outcomes.get(key) for key in cell.pinned.keys if key in self._began)
-                took += [(expected, one.measured.wall_seconds) for one in ended if one and not one.failure]
+                took += [
+                    (expected, record.measured.wall_seconds)
+                    for record in ended
+                    if record and not record.failure
+                ]
 
         def seconds(expected: Expected) -> float:
             pairs = [pair for pair in took if pair[0].kind == expected.kind] or took
-            factor = sum(wall for _, wall in pairs) / sum(one.seconds for one, _ in pairs) if pairs else 1.0
+            factor = (
+                sum(wall for _, wall in pairs) / sum(known.seconds for known, _ in pairs) if pairs else 1.0
+            )
             return expected.seconds * factor
 
         known = {cell: seconds(expected) for cell, expected in self.expected.items()}
@@ -320,7 +326,7 @@ def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, l
     if left.expected:
         kind = "GPU" if device == "cuda" else "core"
         text += f", about {duration(STARTUP + work.on(slots))} ({hours:.2g} {kind}-hours)"
-    models = {cell: one.models for cell, one in left.expected.items()}
+    models = {cell: expected.models for cell, expected in left.expected.items()}
     disk = BYTES_PER_RUN * work.runs + slots * max(models.values(), default=0)
     if scheduler.keeps_models:
         finals = {cell.cell.id: len(cell.pinned.keys) * (2 if cell.study else 1) for cell in scheduler.cells}

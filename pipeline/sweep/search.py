@@ -71,7 +71,7 @@ def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[f
     from scipy.special import stdtrit
 
     pairs = list(zip(values, pinned, strict=True))
-    differences = [one - other for one, other in pairs if one is not None and other is not None]
+    differences = [value - base for value, base in pairs if value is not None and base is not None]
     if len(differences) < len(pairs):
         return Selection(PINNED_TRIAL, ())
     mean, error = gain(differences)
@@ -155,9 +155,9 @@ class Study:
         self.asked: list[dict[str, Any]] = []
         self._pinned = pinned
         declared = searched(pinned, search)
-        self._space = {name: distribution(pinned.method, name, one) for name, one in declared.items()}
+        self._space = {name: distribution(pinned.method, name, domain) for name, domain in declared.items()}
         self._conditional = {
-            name: one for name, one in declared.items() if one.when and one.when[0] in self._space
+            name: domain for name, domain in declared.items() if domain.when and domain.when[0] in self._space
         }
         # Not the proposals of the search that the trials come from.
         imported = f" after {len(prior)} imported" if prior else ""

@@ -159,8 +159,8 @@ def outcome_tags(result: CellResult) -> dict[str, str]:
 def cell_parameters(result: CellResult) -> dict[str, str]:
     """The pinned configuration, and what a search selected in its place."""
     pinned, selected = (
-        parameters(one.simulated[0]) if one and one.simulated else {}
-        for one in (result.pinned, result.selected)
+        parameters(configuration.simulated[0]) if configuration and configuration.simulated else {}
+        for configuration in (result.pinned, result.selected)
     )
     changed = {name: value for name, value in selected.items() if pinned.get(name) != value}
     return pinned | {f"selected.{name}": value for name, value in changed.items()}
@@ -185,5 +185,6 @@ def cell_measures(result: CellResult) -> list[Measure]:
 
 def per_client(record: Record) -> str:
     """Each client's number of samples and accuracy, as CSV."""
-    rows = ((one.client, one.train, one.test, one.accuracy) for one in record.metrics.per_client)
+    clients = record.metrics.per_client
+    rows = ((client.client, client.train, client.test, client.accuracy) for client in clients)
     return csv_text(("client", "train", "test", "accuracy"), rows)
