@@ -16,6 +16,7 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.engine.groups import Groups, tensors_of
+from pfl.engine.hook_check import check_phases
 from pfl.engine.local_training import (
     ADAPTATION,
     Backend,
@@ -32,6 +33,9 @@ from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
 from pfl.engine.transfer import on_device
 from pfl.models._network import Network
+
+_HOOKS = {"batches": "phases", ADAPTATION: "adaptation"}
+"""The hook that returned the phases of a training, by its purpose."""
 
 LARGEST_ON_DEVICE = 2 << 30  # bytes; a store that could grow larger is kept in host memory
 
@@ -308,6 +312,7 @@ class Server:
         sent: State,
     ) -> Task:
         """The local training of ``clients`` as a backend takes it."""
+        check_phases(self, _HOOKS.get(purpose, f"train({purpose!r})"), phases)
         ids = self._ids(clients)
         received = tree_map(lambda stack: stack.expand(len(ids), *stack.shape[1:]), sent)
         samples = [self.samples[client] for client in ids]
