@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.method import Phase
 from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
 
 if TYPE_CHECKING:
@@ -64,32 +61,6 @@ def check_participants(server: Server, clients: Any) -> None:
         raise InvalidInput(where, ids, accepted)
 
 
-def check_phases(server: Server, hook: str, phases: Any) -> None:
-    """Check what a hook returned as a local program: ``phases`` or ``adaptation``.
-
-    Raises:
-        InvalidInput: it is no tuple of phases, or a phase has an unknown group or an impossible number.
-    """
-    where = name_of(server, hook)
-    if not isinstance(phases, tuple | list):
-        raise _wrong_type(where, phases, "a tuple of Phase(...)")
-    for phase in phases:
-        if not isinstance(phase, Phase):
-            raise InvalidInput(where, f"a value of type {type(phase).__name__}", "a tuple of Phase(...)")
-        for name in _NUMBERS:
-            _check_number(where, name, getattr(phase, name))
-        for name in ("loss", "gradient", "step"):
-            if not (getattr(phase, name) is None or callable(getattr(phase, name))):
-                raise InvalidInput(f"{where}: Phase({name})", getattr(phase, name), "a function or None")
-        if not isinstance(phase.trains, tuple | list):
-            raise InvalidInput(f"{where}: Phase(trains)", repr(phase.trains), "a tuple of groups")
-        try:
-            server.groups.trained(phase.trains)
-        except InvalidInput as error:
-            error.locate(f"{where}: Phase(trains)")
-            raise
-
-
 def check_client_groups(server: Server, groups: Any) -> None:
     """Check what the hook ``client_groups`` returned.
 
@@ -129,26 +100,6 @@ def name_of(server: Server, hook: str) -> str:
 
 def _wrong_type(where: str, returned: Any, accepted: str) -> InvalidInput:
     return InvalidInput(where, f"a return value of type {type(returned).__name__}", accepted)
-
-
-_NUMBERS = {
-    "epochs": (Real, 0, "a non-negative number or None"),
-    "steps": (Integral, 0, "a non-negative integer or None"),
-    "batch_size": (Integral, 1, "a positive integer or None"),
-    "lr": (Real, -math.inf, "a finite number"),
-    "repeat": (Integral, 1, "a positive integer"),
-    "batches": (Integral, 1, "a positive integer"),
-    "noise": (Integral, 0, "a non-negative integer"),
-}
-"""The type and the least value of each number of a phase."""
-
-
-def _check_number(where: str, name: str, value: Any) -> None:
-    kind, least, accepted = _NUMBERS[name]
-    if value is None and getattr(Phase, name) is None:
-        return
-    if not isinstance(value, kind) or not math.isfinite(value) or value < least:
-        raise InvalidInput(f"{where}: Phase({name})", value, accepted)
 
 
 class _Check:

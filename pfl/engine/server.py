@@ -16,7 +16,6 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.engine.groups import Groups, tensors_of
-from pfl.engine.hook_check import check_phases
 from pfl.engine.local_training import (
     ADAPTATION,
     Backend,
@@ -28,6 +27,7 @@ from pfl.engine.local_training import (
 )
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
+from pfl.engine.phase_check import check_phases
 from pfl.engine.state import State, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
@@ -312,7 +312,8 @@ class Server:
         sent: State,
     ) -> Task:
         """The local training of ``clients`` as a backend takes it."""
-        check_phases(self, _HOOKS.get(purpose, f"train({purpose!r})"), phases)
+        hook = _HOOKS.get(purpose, f"train({purpose!r})")
+        check_phases(f"{type(self.program.method).__name__}.{hook}", phases, self.groups)
         ids = self._ids(clients)
         received = tree_map(lambda stack: stack.expand(len(ids), *stack.shape[1:]), sent)
         samples = [self.samples[client] for client in ids]
