@@ -14,7 +14,8 @@ from pfl import cli
 def pfl(*arguments: str) -> CompletedProcess[str]:
     """Run ``pfl`` with these arguments; what it prints and how it ends."""
     out, err = io.StringIO(), io.StringIO()
-    with patch.object(sys, "argv", ["pfl", *arguments]), patch.object(cli, "gc"):
+    hook = patch.object(sys, "unraisablehook", sys.unraisablehook)
+    with hook, patch.object(sys, "argv", ["pfl", *arguments]), patch.object(cli, "gc"):
         try:
             with redirect_stdout(out), redirect_stderr(err):
                 cli.main()

@@ -73,6 +73,31 @@ def test_a_name_with_dollar_signs_is_plotted_as_it_is(what, runs, tmp_path):
     assert r">$\frac{$</text>" in (tmp_path / "plot.svg").read_text()
 
 
+@pytest.mark.parametrize("what", ["curves", "clients"])
+def test_a_legend_names_all_runs_whatever_their_labels(what, runs):
+    labelled = [
+        replace(runs[0], labels={"method": label}) for label in (None, float("nan"), "_own", ["a"], "")
+    ]
+    texts = pfl.Runs(tuple(labelled)).plot(what).get_legend().get_texts()
+    assert [text.get_text().lstrip("\u200b") for text in texts] == ["None", "nan", "_own", "['a']", ""]
+
+
+def test_runs_that_are_printed_alike_are_one_group_and_need_other_seeds(runs):
+    first = pfl.Runs((replace(runs[0], labels={"method": "1", "seed": 0}),))
+    second = pfl.Runs((replace(runs[1], labels={"method": 1, "seed": 1}),))
+    assert len((first + second).plot("summary").patches) == 1
+    with pytest.raises(InvalidInput, match=r"labels: duplicate run labels \(method 1, seed 0\)"):
+        first + pfl.Runs((replace(runs[1], labels={"method": 1, "seed": 0}),))
+
+
+@pytest.mark.parametrize("label", [1, "", " "])
+def test_a_label_is_a_name(label):
+    with pytest.raises(
+        InvalidInput, match=r"label: .* is not accepted; expected a name for frames and plots"
+    ):
+        pfl.simulate("fedavg", clients=5, label=label, **SHORT)
+
+
 def test_a_plot_counts_clients_in_integers_and_its_legend_covers_no_curve(runs):
     axes = runs.plot("clients")
     axes.figure.draw_without_rendering()

@@ -235,6 +235,27 @@ def test_a_run_that_is_interrupted_says_so():
     assert (process.returncode, said) == (130, "pfl: interrupted\n")
 
 
+def test_an_interruption_in_a_finaliser_ends_the_command(tmp_path):
+    file = tmp_path / "plugins" / "methods" / "finalised.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "import os, signal\n"
+        "from pfl import Method\n"
+        "class _Finalised:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Leaving(Method):\n"
+        "    'A method that leaves something to finalise.'\n"
+        "    def aggregate(self, server):\n"
+        "        if server.round == 2:\n"
+        "            _Finalised()\n"
+        "        return {}\n"
+    )
+    command = [sys.executable, "-m", "pfl", "run", "--method", "finalised", "--rounds", "100000"]
+    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "pfl: interrupted\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

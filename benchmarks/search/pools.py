@@ -32,6 +32,7 @@ import dataclasses
 import json
 import math
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -229,19 +230,22 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
                 if name in params:
                     row[place] = _number(domain, params[name])
     spaces = [{name: distribution_to_json(domain) for name, domain in pool.space.items()} for pool in known]
-    with replacing(file) as out:
-        np.savez_compressed(
-            out,
-            methods=np.array([pool.method for pool in known]),
-            seeds=np.array(SEEDS, np.int32),
-            rounds=np.array(known[0].rounds, np.int32),
-            evaluated=np.int32(evaluated),
-            correct=np.array([pool.accuracy * evaluated / 100 for pool in known]).round().astype(np.uint16),
-            samples=np.array([pool.samples for pool in known], np.int32),
-            seconds=np.array([pool.seconds for pool in known], np.float32),
-            spaces=np.array([json.dumps(space) for space in spaces]),
-            parameters=parameters,
-        )
+    arrays = {
+        "methods": np.array([pool.method for pool in known]),
+        "seeds": np.array(SEEDS, np.int32),
+        "rounds": np.array(known[0].rounds, np.int32),
+        "evaluated": np.int32(evaluated),
+        "correct": np.array([pool.accuracy * evaluated / 100 for pool in known]).round().astype(np.uint16),
+        "samples": np.array([pool.samples for pool in known], np.int32),
+        "seconds": np.array([pool.seconds for pool in known], np.float32),
+        "spaces": np.array([json.dumps(space) for space in spaces]),
+        "parameters": parameters,
+    }
+    # A fifth smaller than by np.savez_compressed.
+    with replacing(file) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_BZIP2) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as entry:
+                np.lib.format.write_array(entry, np.asarray(array))
 
 
 def _number(domain: BaseDistribution, value: Any) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import errno
 import gc
 import io
 import os
 import sys
 import sysconfig
+import threading
 import traceback
 import warnings
 from importlib.metadata import entry_points
@@ -81,6 +83,7 @@ def main() -> None:
     gc.set_threshold(100_000)
     _show_every_name()
     warnings.formatwarning = _format
+    sys.unraisablehook = _interrupt_again
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
     try:
@@ -162,6 +165,14 @@ def _from_own_file(error: BaseException) -> TracebackType | None:
             break
         trace = trace.tb_next
     return trace or error.__traceback__
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that came while a finaliser or another callback ran, whose exceptions Python drops."""
+    if dropped.exc_type is KeyboardInterrupt:
+        threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback has ended
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def _show_every_name() -> None:

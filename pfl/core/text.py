@@ -100,12 +100,15 @@ def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def drawn_text(text: str) -> str:
-    r"""A text as matplotlib takes it to draw it unchanged: dollar signs would begin and end a formula.
+    r"""A text as matplotlib takes it to draw it unchanged.
 
-    >>> drawn_text("$5 and $10")
-    '\\$5 and \\$10'
+    Dollar signs would begin and end a formula. A legend leaves out what is empty or begins with an
+    underscore, unless a space of no width comes first.
+
+    >>> drawn_text("$5 and $10"), drawn_text("_mine")
+    ('\\$5 and \\$10', '\u200b_mine')
     """
-    return text.replace("$", r"\$")
+    return ("\u200b" if text[:1] in ("", "_") else "") + text.replace("$", r"\$")
 
 
 def parameters(values: Mapping[str, Any]) -> str:

@@ -81,7 +81,8 @@ def _of_path(text: str) -> Located:
     if text and path.exists():
         return _unofficial(_without_ending(path.resolve().name), path)
     if len(path.parts) > 1 or path.name.endswith(_ARCHIVES):
-        raise InvalidInput("dataset", text, "an existing folder, zip, tar or npz")
+        where = "" if path.is_absolute() else f" (there is no {path.absolute()})"
+        raise InvalidInput("dataset", text, f"an existing folder, zip, tar or npz{where}")
     raise unknown_name("dataset", text, DATASETS)
 
 

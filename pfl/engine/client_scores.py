@@ -13,7 +13,7 @@ from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.errors import InvalidInput
 from pfl.core.text import first_line
 from pfl.engine.client import Batch, Client
-from pfl.engine.evaluation import evaluated_models, parts
+from pfl.engine.evaluation import evaluated_models, outputs, parts
 from pfl.engine.method import Method
 from pfl.engine.metrics import ClientMetric
 from pfl.engine.server import Server
@@ -37,7 +37,7 @@ def scores_of(server: Server, method: Method) -> list[np.ndarray]:
     """The scores (samples, classes), float64, of each client's model on the client's test samples."""
 
     def statistic(client: Client, batch: Batch) -> Mapping[str, Tensor]:
-        return {"scores": method.scores(client, batch.x, method.logits(client, batch.x))}
+        return {"scores": outputs(server, method, client, batch)[1]}
 
     scores = [np.zeros((0, server.federation.classes))] * server.clients
     for part in parts(server):

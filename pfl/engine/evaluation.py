@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.engine.client import Batch, Client
+from pfl.engine.hook_check import check_client_groups, check_scores
 from pfl.engine.local_training import ADAPTATION
 from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
@@ -100,7 +101,9 @@ def evaluate(
             moment: averages_of(**sums[moment], tests=tests, sizes=sizes, members=members) for moment in sums
         }
 
-    members = {name: members.cpu() & (tests > 0) for name, members in method.client_groups(server).items()}
+    named = method.client_groups(server)
+    check_client_groups(server, named)
+    members = {name: members.cpu() & (tests > 0) for name, members in named.items()}
     groups = {name: averages(some) for name, some in members.items() if some.any()}
     per_client = 100 * sums[method.headline]["correct"] / tests if method.headline in sums else None
     return averages(tests > 0), groups, per_client
@@ -122,12 +125,21 @@ def totals_of(
     """
 
     def score(client: Client, batch: Batch) -> dict[str, Tensor]:
-        logits = method.logits(client, batch.x)
-        correct = method.scores(client, batch.x, logits).argmax(-1) == batch.y
+        logits, scores = outputs(server, method, client, batch)
+        correct = scores.argmax(-1) == batch.y
         entropy = F.cross_entropy(logits, batch.y, reduction="none")
         return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
 
     return server.collect(score, clients, tensors, samples)
+
+
+def outputs(server: Server, method: Method, client: Client, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The logits and the scores (B, classes) of a client's model in evaluation."""
+    logits = method.logits(client, batch.x)
+    check_scores(server, "logits", logits, len(batch.y))
+    scores = method.scores(client, batch.x, logits)
+    check_scores(server, "scores", scores, len(batch.y))
+    return logits, scores
 
 
 def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:

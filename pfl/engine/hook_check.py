@@ -1,10 +1,11 @@
-"""Checks of the mixings that a method's hooks return. No value of a tensor is read."""
+"""Checks of what a method's hooks return. No value of a tensor on a GPU is read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from pfl.core.errors import InvalidInput
@@ -23,10 +24,9 @@ def check_mixing(server: Server, hook: str, mixing: Any) -> None:
         InvalidInput: it is no mapping, a name is unknown, or a value has another type or shape; the message
             names the method and the hook.
     """
-    where = f"{type(server.program.method).__name__}.{hook}"
+    where = name_of(server, hook)
     if not isinstance(mixing, Mapping):
-        accepted = "a mapping from groups to matrices and from tensors to new values"
-        raise InvalidInput(where, f"a return value of type {type(mixing).__name__}", accepted)
+        raise _wrong_type(where, mixing, "a mapping from groups to matrices and from tensors to new values")
     trained = hook == "aggregate"
     for group, value in mixing.items():
         if isinstance(value, Sent) and not trained:
@@ -41,6 +41,65 @@ def check_mixing(server: Server, hook: str, mixing: Any) -> None:
             raise
         for name in names:
             _Check(f"{where}: {name}", tuple(server.bank.shape(name)), server, trained)(value)
+
+
+def check_participants(server: Server, clients: Any) -> None:
+    """Check what the hook ``participants`` returned.
+
+    Raises:
+        InvalidInput: it is no (K,) tensor of different clients, K at least 1.
+    """
+    where = name_of(server, "participants")
+    accepted = f"a tensor (K,) of different integers from 0 to {server.clients - 1}, K at least 1"
+    if not isinstance(clients, Tensor):
+        raise _wrong_type(where, clients, accepted)
+    inexact = clients.dtype == torch.bool or clients.is_floating_point() or clients.is_complex()
+    if clients.dim() != 1 or inexact or not len(clients):
+        raise InvalidInput(where, f"a tensor of shape {tuple(clients.shape)} and {clients.dtype}", accepted)
+    ids = clients.tolist()
+    if len(set(ids)) < len(ids) or min(ids) < 0 or max(ids) >= server.clients:
+        raise InvalidInput(where, ids, accepted)
+
+
+def check_client_groups(server: Server, groups: Any) -> None:
+    """Check what the hook ``client_groups`` returned.
+
+    Raises:
+        InvalidInput: it is no mapping to (n,) bool tensors.
+    """
+    where = name_of(server, "client_groups")
+    accepted = f"a bool tensor of shape ({server.clients},)"
+    if not isinstance(groups, Mapping):
+        raise _wrong_type(where, groups, f"a mapping from names to {accepted}")
+    for name, members in groups.items():
+        if not isinstance(members, Tensor):
+            raise InvalidInput(f"{where}: {name}", f"a value of type {type(members).__name__}", accepted)
+        if members.shape != (server.clients,) or members.dtype != torch.bool:
+            found = f"a tensor of shape {tuple(members.shape)} and {members.dtype}"
+            raise InvalidInput(f"{where}: {name}", found, accepted)
+
+
+def check_scores(server: Server, hook: str, scores: Any, images: int) -> None:
+    """Check what ``logits`` or ``scores`` returned in evaluation, for a number of ``images``.
+
+    Raises:
+        InvalidInput: it is no tensor (images, classes).
+    """
+    expected = (images, server.federation.classes)
+    accepted = f"a tensor (images, classes) of shape {expected}"
+    if not isinstance(scores, Tensor):
+        raise _wrong_type(name_of(server, hook), scores, accepted)
+    if scores.shape != expected:
+        raise InvalidInput(name_of(server, hook), f"a tensor of shape {tuple(scores.shape)}", accepted)
+
+
+def name_of(server: Server, hook: str) -> str:
+    """The method and its ``hook``, as messages name them."""
+    return f"{type(server.program.method).__name__}.{hook}"
+
+
+def _wrong_type(where: str, returned: Any, accepted: str) -> InvalidInput:
+    return InvalidInput(where, f"a return value of type {type(returned).__name__}", accepted)
 
 
 class _Check:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pfl.core.errors import InvalidInput
 from pfl.core.lazy import torch
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 
@@ -190,31 +191,37 @@ Dispatch = Mapping[str, "Matrix | Tensor | Sent"]
 """A mixing, and new names of what else is sent to the participants."""
 
 
-def check_rows(matrix: Matrix) -> None:
-    """Assert that W is non-negative with rows that sum to 1 (the printed defects of several papers)."""
+def check_rows(matrix: Matrix, where: str = "mixing") -> None:
+    """Check that W is non-negative with rows that sum to 1 (the printed defects of several papers).
+
+    Raises:
+        InvalidInput: it is not; the message says ``where``. On a GPU an assertion fails later instead.
+    """
     if isinstance(matrix, Identity):
         return
     if isinstance(matrix, Masked):
-        check_rows(matrix.inside)
-        check_rows(matrix.outside)
+        check_rows(matrix.inside, where)
+        check_rows(matrix.outside, where)
         return
     if isinstance(matrix, Sum):
         for _, term in matrix.terms:
-            check_rows(term)
+            check_rows(term, where)
         shares = [weight for weight, _ in matrix.terms]
         if min(shares) < 0 or abs(sum(shares) - 1) > ROW_SUM_TOLERANCE:
-            raise AssertionError(f"the weights of a sum must be non-negative and sum to 1, got {shares}")
+            raise InvalidInput(where, f"a sum with weights {shares}", "non-negative weights that sum to 1")
         return
     weights = matrix.weights if isinstance(matrix, Average) else matrix.matrix
     sums = weights.sum(-1)
     if not isinstance(matrix, DeltaMix) and matrix.own is not None:
         sums = sums + matrix.own
-    wrong = (weights < 0).any() | ((sums - 1).abs() > ROW_SUM_TOLERANCE).any()
-    rule = "mixing rows must be non-negative and sum to 1"
+    wrong = (weights < 0).any(-1) | ((sums - 1).abs() > ROW_SUM_TOLERANCE)
     if weights.device.type != "cpu":
-        torch._assert_async(~wrong, rule)  # fails on the device, so that the host does not wait
-    elif wrong:
-        raise AssertionError(f"{rule}, got sums {sums.tolist()}")
+        # Fails on the device, so that the host does not wait.
+        torch._assert_async(~wrong.any(), f"{where}: mixing rows must be non-negative and sum to 1")
+    elif wrong.any():
+        total, least = sums[wrong][0].item(), weights[wrong][0].min().item()
+        row = f"{type(matrix).__name__} with a row of sum {total:.7g} and smallest weight {least:.7g}"
+        raise InvalidInput(where, row, "rows of non-negative weights that sum to 1")
 
 
 def normalised(weights: Tensor) -> Tensor:

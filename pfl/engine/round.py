@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.hook_check import check_mixing
+from pfl.engine.hook_check import check_mixing, check_participants, name_of
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -38,7 +38,9 @@ def begin_round(server: Server, method: Method) -> Task:
     """Send the participants of the next round their tensors; return the task of their local training."""
     server.round += 1
     server.traffic = Traffic()
-    server.participants = method.participants(server)
+    participants = method.participants(server)
+    check_participants(server, participants)
+    server.participants = participants
     dispatch(server, method.dispatch(server))
     phases = method.phases(server)
     return server.task("batches", server.participants, server.received, phases, server.sent)
@@ -62,7 +64,7 @@ def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
         server.traffic.add(name, down=len(server.participants) * scalars)
     mixing = {name: value for name, value in start.items() if not isinstance(value, Sent)}
     server.received = server.bank.rows(server.participants)
-    server.matrices = _resolved(server, mixing)
+    server.matrices = _resolved(server, hook, mixing)
     server.received = {name: _start(server, name, matrix) for name, matrix in server.matrices.items()}
 
 
@@ -81,7 +83,7 @@ def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
 def aggregate(server: Server, mixing: Mixing) -> None:
     """Store what the participants trained, and mix the stored models as `Method.aggregate` returned."""
     check_mixing(server, "aggregate", mixing)
-    matrices = _resolved(server, mixing)
+    matrices = _resolved(server, "aggregate", mixing)
     changed = {name: matrix for name, matrix in matrices.items() if not isinstance(matrix, Identity)}
     server.matrices.update(changed)
     server.keep_last_trained(name for name in changed if name in server.groups.changing)
@@ -103,12 +105,12 @@ def aggregate(server: Server, mixing: Mixing) -> None:
             mix(server.bank, name, matrix)
 
 
-def _resolved(server: Server, mixing: Mixing) -> dict[str, Matrix | Tensor]:
+def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | Tensor]:
     """Tensor name to matrix or new value, counted as traffic; a matrix of many tensors is checked once."""
     matrices = server.groups.resolve(mixing, server.config.bn_stats)
-    for matrix in {id(matrix): matrix for matrix in matrices.values()}.values():
+    for name, matrix in {id(matrix): (name, matrix) for name, matrix in matrices.items()}.values():
         if not isinstance(matrix, Tensor):
-            check_rows(matrix)
+            check_rows(matrix, f"{name_of(server, hook)}: {name}")
     for name, matrix in matrices.items():
         server.traffic.add_mixing(name, matrix, server.bank.shape(name).numel(), len(server.participants))
     return matrices

@@ -27,11 +27,15 @@ from pfl.engine.local_training import (
 )
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
+from pfl.engine.phase_check import check_phases
 from pfl.engine.state import State, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
 from pfl.engine.transfer import on_device
 from pfl.models._network import Network
+
+_HOOKS = {"batches": "phases", ADAPTATION: "adaptation"}
+"""The hook that returned the phases of a training, by its purpose."""
 
 LARGEST_ON_DEVICE = 2 << 30  # bytes; a store that could grow larger is kept in host memory
 
@@ -308,6 +312,8 @@ class Server:
         sent: State,
     ) -> Task:
         """The local training of ``clients`` as a backend takes it."""
+        hook = _HOOKS.get(purpose, f"train({purpose!r})")
+        check_phases(f"{type(self.program.method).__name__}.{hook}", phases, self.groups)
         ids = self._ids(clients)
         received = tree_map(lambda stack: stack.expand(len(ids), *stack.shape[1:]), sent)
         samples = [self.samples[client] for client in ids]

@@ -13,10 +13,11 @@ import pickle
 import signal
 import struct
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar
 
 import torch
@@ -85,12 +86,13 @@ def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[
     children: dict[int, BinaryIO] = {}
     gc.freeze()  # a collection in a worker would copy the pages of all objects
     try:
-        for _ in range(count - 1):
-            output, end = os.pipe()
-            if (pid := _fork()) == 0:
-                _be_a_worker(work, queue, end)
-            os.close(end)
-            children[pid] = os.fdopen(output, "rb")
+        with _interrupted_later():
+            for _ in range(count - 1):
+                output, end = os.pipe()
+                if (pid := _fork()) == 0:
+                    _be_a_worker(work, queue, end)
+                os.close(end)
+                children[pid] = os.fdopen(output, "rb")
         results = _drained(work, queue)
         for pid, stream in children.items():
             results |= _received(pid, stream)
@@ -103,6 +105,27 @@ def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # no-op for a worker that has ended
             os.waitpid(pid, 0)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """A context that a Ctrl-C interrupts only at its end.
+
+    Python prints and drops what a function of `os.register_at_fork` raises; a worker must not be interrupted
+    before it ignores Ctrl-C.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # signals interrupt the main thread alone
+        return
+    received: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *signalled: received.append(signalled))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if received:
+        handler(*received[0])
 
 
 def _fork() -> int:

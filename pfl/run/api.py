@@ -99,6 +99,8 @@ def simulate(
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
+    if not (label is None or (isinstance(label, str) and label.strip())):
+        raise InvalidInput("label", label, "a name for frames and plots, or None")
     chosen, clients = _seeds(seeds), _plain(clients)
     _check_options(method, options)
     given = options.get("hyperparameters", {})

@@ -47,12 +47,10 @@ class Runs(Sequence["Result"]):
         Raises:
             InvalidInput: duplicate run labels.
         """
-        known = [run.labels for run in self]
+        known = {_named(run.labels) for run in self}
         for run in other:
-            if run.labels in known:
-                raise Conflict(
-                    "labels", f"duplicate run labels ({_named(run.labels)})", "see simulate's label"
-                )
+            if (name := _named(run.labels)) in known:
+                raise Conflict("labels", f"duplicate run labels ({name})", "see simulate's label")
         return Runs((*self.runs, *other.runs))
 
     def to_frame(self, what: What = "curves") -> DataFrame:
@@ -73,6 +71,8 @@ class Runs(Sequence["Result"]):
     def plot(self, what: What = "curves", ax: Axes | None = None) -> Axes:
         """Matplotlib axes, with the mean and the sample standard deviation over seeds.
 
+        Runs whose labels, apart from the seed, are printed alike are seeds of one simulation.
+
         Args:
             what: ``curves``, accuracy by round; ``clients``, the clients' accuracies in ascending order;
                 ``summary``, the accuracy of the last round.
@@ -83,13 +83,15 @@ class Runs(Sequence["Result"]):
         """
         if not self.runs:
             raise InvalidInput("plot", "no run", "at least one")
-        frame = self.to_frame(what)
+        groups: dict[str, list[Result]] = {}
+        for run in self:
+            text = ", ".join(str(value) for name, value in run.labels.items() if name != "seed")
+            groups.setdefault(text, []).append(run)
         beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if ax is None else {}
         if ax is None:
             _, ax = _library("matplotlib.pyplot").subplots(layout="constrained")
-        named = [name for name in self[0].labels if name != "seed"]
-        for label, own in frame.groupby(named, sort=False):
-            _PLOTS[what](ax, drawn_text(", ".join(map(str, label))), own)
+        for text, own in groups.items():
+            _PLOTS[what](ax, drawn_text(text), Runs(tuple(own)).to_frame(what))
         ax.set_ylabel("accuracy (%)")
         if what == "summary":
             ax.tick_params("x", labelrotation=90)  # names of many runs overlap otherwise

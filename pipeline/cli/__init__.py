@@ -330,7 +330,7 @@ def report(
     from pipeline.spec.papers import paper_names
     from pipeline.spec.params import PARAMS, selected_subset, selected_tables
     from pipeline.spec.paths import published_tables
-    from pipeline.sweep.collection import collect
+    from pipeline.sweep.collection import collect, lacking
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
         accepted = f"empty lists, because only whole tables are published; git restore {PARAMS}"
@@ -338,7 +338,7 @@ def report(
     root = Path.cwd()
     for name in names or (published_tables() if publish else selected_tables()):
         if not (cells := collect(name)):
-            print(f"{name}: no cell to report: data, or records of the current code, are missing")
+            print(f"{name}: no cell to report: {lacking(name)}")
             continue
         folder = write_report(name, root)
         if publish:

@@ -9,7 +9,7 @@ from textwrap import fill
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount, signed
 from pipeline.report.amounts import csv_of
-from pipeline.report.formats import aligned, cell, plain
+from pipeline.report.formats import aligned, literal, plain, without_tags
 from pipeline.report.pairs import INTERVAL_RULE, PairedDifference, difference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.axes import AVERAGE
@@ -157,10 +157,10 @@ def markdown(columns: Iterable[ComparedColumn]) -> str:
     """A section with a table per column."""
     lines = []
     for column in columns:
-        heading, *rows = (f"| {' | '.join(map(cell, row))} |" for row in column.grid)
+        heading, *rows = (f"| {' | '.join(map(literal, row))} |" for row in column.grid)
         line = "| --- |" + " --- |" * (len(column.grid[0]) - 1)
-        lines += [f"## {column.label}", "", heading, line, *rows, ""]
-    return "\n".join([*lines, RULE, ""])
+        lines += [f"## {literal(column.label)}", "", heading, line, *rows, ""]
+    return without_tags("\n".join([*lines, RULE, ""]))
 
 
 def comma_separated(columns: Iterable[ComparedColumn]) -> str:

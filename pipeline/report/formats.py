@@ -43,6 +43,15 @@ def cell(text: Any) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
+def literal(text: Any) -> str:
+    r"""A user's name as Markdown that shows it as it is, also in a cell of a table.
+
+    >>> literal("*ours* | w_i")
+    '\\*ours\\* \\| w_i'
+    """
+    return cell(re.sub(r"[\\`*~\[\]]|(?<!\w)_|_(?!\w)|&(?=[\w#])", r"\\\g<0>", str(text)))
+
+
 def aligned(grid: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table for a terminal.
 
@@ -65,13 +74,18 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{text} ({', '.join(parts)})" for text, parts in groups.items())
 
 
-def without_tags(text: str) -> str:
-    """Markdown in which HTML is text.
+DOLLAR = "<span>$</span>"
+"""A dollar sign that begins no formula on GitHub, where a backslash before it does not help."""
 
-    >>> without_tags("α < 1, <b>bold</b>")
-    'α < 1, &lt;b>bold&lt;/b>'
+
+def without_tags(text: str) -> str:
+    """Markdown in which HTML and dollar signs are text.
+
+    >>> without_tags("α < 1, <b>bold</b>, $x$")
+    'α < 1, &lt;b>bold&lt;/b>, <span>$</span>x<span>$</span>'
     """
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+    escaped = {"<": "&lt;", "$": DOLLAR, DOLLAR: DOLLAR}
+    return re.sub(rf"{re.escape(DOLLAR)}|<(?=[A-Za-z/!?])|\$", lambda match: escaped[match[0]], text)
 
 
 def plain(entry: Entry) -> str:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pfl.core.text import amount, signed
 from pipeline.report.agreement import CellOutcome, OurFinding, Tally, firmness, outcomes
+from pipeline.report.formats import literal
 from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
@@ -247,7 +248,7 @@ def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
             for row in sorted(others, key=lambda row: -float(row["difference"])):
                 by_sign[_sign(row)].append(f"{row['label']} {signed(float(row['difference']))}")
             groups = (tuple(by_sign[sign]) for sign in by_sign)
-            link = f"[{summary.table.title}]({folder.relative_to(folder.parents[1])}/README.md)"
+            link = f"[{literal(summary.table.title)}]({folder.relative_to(folder.parents[1])}/README.md)"
             compared.append(MethodsAtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
     return compared
 
@@ -297,7 +298,7 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
         else:
             cells.append(PinnedCell(NOT_RUN, published=entry.published))
     answers = tuple(answers_of(folder).values()) if folder else ()
-    title = summary.table.title
+    title = literal(summary.table.title)
     if folder and (folder / "README.md").exists():
         title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
     return TableProgress(

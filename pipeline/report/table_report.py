@@ -236,6 +236,7 @@ def environment(package: str = "pipeline.report") -> Any:
         "parameters": parameters,
         "plain": formats.plain,
         "cell": formats.cell,
+        "literal": formats.literal,
         "quantity": lambda value: value_range([value]),
         "spread": spread,
         "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
@@ -248,8 +249,8 @@ def environment(package: str = "pipeline.report") -> Any:
 
 
 def _without_tags(context: Any, value: Any) -> Any:
-    """Finalise a template's expression: HTML in it is shown as text unless it is marked as safe. In HTML
-    pages, Jinja does this itself.
+    """Finalise a template's expression: HTML and dollar signs in it are text unless it is marked as safe. In
+    HTML pages, Jinja does this itself.
     """
     raw = isinstance(value, str) and not hasattr(value, "__html__") and not context.autoescape
     return formats.without_tags(value) if raw else value
@@ -265,7 +266,8 @@ def _html(text: str) -> str:
     """Markdown as HTML; tags in it stay text."""
     from markdown_it import MarkdownIt
 
-    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    return str(markdown.render(text.replace(formats.DOLLAR, "$")))
 
 
 def _html_line(text: str) -> str:

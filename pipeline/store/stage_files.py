@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pfl.core.errors import InvalidInput
+from pfl.data.dataset import Dataset, load
 from pfl.data.partition import Division, Partition, follows_run, parse_spec
 from pipeline.spec.paths import manifest_file, partition_file
 
@@ -38,6 +39,19 @@ def load_manifest(table: str, datasets: Iterable[str] = ()) -> dict[str, Any]:
     return manifest
 
 
+def load_data(dataset: str, manifest: Mapping[str, Any]) -> Dataset:
+    """Load a data set of a ``manifest``.
+
+    Raises:
+        InvalidInput: its files are gone, or it has changed since the download stage.
+    """
+    data = load(dataset)
+    if data.checksum != manifest["datasets"].get(dataset, {}).get("checksum"):
+        accepted = "the data that the download stage found (run `dvc repro` again)"
+        raise InvalidInput("dataset", dataset, accepted)
+    return data
+
+
 def save_division(division: Division, table: str, name: str) -> None:
     """Write a partition where a sweep looks for it: one file, or one for each seed."""
     if isinstance(division, Partition):
@@ -57,7 +71,7 @@ def load_division(table: str, name: str, spec: str, clients: int | None, seeds: 
         InvalidInput: a file is missing or damaged, or has a different specification or number of clients.
     """
 
-    def load(seed: int | None = None) -> Partition:
+    def of(seed: int | None = None) -> Partition:
         file, wanted = partition_file(table, name, seed), parse_spec(spec, seed)[0]
         partition = Partition.load(file) if file.exists() else None
         if partition is None or partition.spec != wanted or clients not in (None, partition.clients):
@@ -66,4 +80,4 @@ def load_division(table: str, name: str, spec: str, clients: int | None, seeds: 
             raise InvalidInput("partition", str(file), accepted)
         return partition
 
-    return {seed: load(seed) for seed in seeds} if follows_run(spec) else load()
+    return {seed: of(seed) for seed in seeds} if follows_run(spec) else of()

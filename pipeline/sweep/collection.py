@@ -93,8 +93,17 @@ def collect(name: str) -> int:
     return len(held.scheduler.cells)
 
 
+def lacking(name: str) -> str:
+    """Why `collect` finds no cell."""
+    whole = load_table(name)
+    if settings_here(whole):
+        return f"the ledger has no cell of the current code; `pfl ledger why {name}` lists the runs"
+    return f"its data are not here: {', '.join(dict.fromkeys(whole.datasets.values()))}"
+
+
 def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The scheduler of a part of a table, also if the files of its download and partition stages are gone.
+    """The scheduler of a part of a table, also if the files of its download and partition stages are gone or
+    the user's own data have changed since.
 
     Columns whose data are not here are then left out, which a line of the log says.
 

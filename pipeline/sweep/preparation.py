@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pfl
 import pipeline
 from pfl.core.digests import digest_of_modules
-from pfl.core.errors import InvalidInput
 from pfl.core.files import write_json, write_text
 from pfl.data.checksum import digest
 from pfl.data.datasets import DATASETS
@@ -24,7 +23,7 @@ from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_fil
 from pipeline.spec.table import Table, load_table
 from pipeline.spec.yaml import dumped, located
 from pipeline.store.ledger import Ledger
-from pipeline.store.stage_files import load_manifest, save_division
+from pipeline.store.stage_files import load_data, load_manifest, save_division
 from pipeline.store.workspace import current_sources
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dependencies import dependencies
@@ -129,14 +128,10 @@ def partition(name: str, part: Table | None = None) -> None:
     from pipeline.svg import svg_text
 
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
-    manifest = load_manifest(name)["datasets"]
+    manifest = load_manifest(name)
     wanted = cells(name, table)
     for division, cell in by_partition(wanted).items():
-        dataset = pfl.load(cell.dataset)
-        if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
-            raise InvalidInput(
-                "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
-            )
+        dataset = load_data(cell.dataset, manifest)
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
         with located(f"{table_file(name)}: setting {cell.setting}"):
             for shares in {_held_out(other) for other in wanted if other.partition_name == division}:
@@ -178,13 +173,16 @@ def settings_here(table: Table) -> list[str]:
 
 
 def _is_absent(name: str) -> bool:
-    """Whether a data set has no file here, neither in data/raw nor in the folder DATA_SOURCE."""
+    """Whether a data set has no file here: at its path, in data/raw or in the folder DATA_SOURCE."""
     from pfl.data.locate import locate
     from pfl.data.resize import resized
 
+    name = resized(name)[0]
+    if name not in DATASETS:
+        return not Path(name).expanduser().exists()
     source = Path(os.environ.get("DATA_SOURCE", ""))
     place = source if source.name and source.is_dir() else None
-    return locate(resized(name)[0], place, Path("data/raw")) is None
+    return locate(name, place, Path("data/raw")) is None
 
 
 def _described(dataset: Dataset) -> dict[str, Any]:

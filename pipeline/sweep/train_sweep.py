@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pfl.core.errors import Conflict
 from pfl.core.text import amount
+from pfl.data.datasets import DATASETS
 from pfl.run.trials import Trial
 from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import subset_of
@@ -23,7 +24,7 @@ from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Resources, Subset, Table, load_table
 from pipeline.store.ledger import PUBLISHED, Ledger, publish
 from pipeline.store.results import failures
-from pipeline.store.stage_files import load_division, load_manifest
+from pipeline.store.stage_files import load_data, load_division, load_manifest
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_precisions, device_of, slots_here
@@ -107,10 +108,13 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     """The scheduler of a table, with the records that the ledger already has.
 
     Raises:
-        InvalidInput: the download or the partition stage has not run since the table was edited.
+        InvalidInput: the download or the partition stage has not run since the table or the user's own data
+            were edited.
     """
     wanted = cells(name, table)
-    load_manifest(name, {cell.dataset for cell in wanted})
+    manifest = load_manifest(name, {cell.dataset for cell in wanted})
+    for dataset in {cell.dataset for cell in wanted} - DATASETS.keys():
+        load_data(dataset, manifest)
     partitions = {
         division: load_division(name, division, cell.partition, cell.clients, table.drawn_seeds)
         for division, cell in by_partition(wanted).items()

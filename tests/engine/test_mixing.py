@@ -171,7 +171,7 @@ def test_a_mixing_is_added_to_mixings_only(other):
 
 @pytest.mark.parametrize("total", [0.1 * MEAN, MEAN + Identity(), 1.5 * MEAN + -0.5 * Identity()])
 def test_the_weights_of_a_sum_are_shares(total):
-    with pytest.raises(AssertionError, match="weights of a sum must be non-negative and sum to 1"):
+    with pytest.raises(InvalidInput, match="non-negative weights that sum to 1"):
         check_rows(total)
 
 
@@ -190,7 +190,7 @@ def test_the_weights_of_a_sum_are_shares(total):
     ],
 )
 def test_rows_that_do_not_sum_to_one_are_refused(matrix):
-    with pytest.raises(AssertionError, match="sum to 1"):
+    with pytest.raises(InvalidInput, match="rows of non-negative weights that sum to 1"):
         check_rows(matrix)
 
 

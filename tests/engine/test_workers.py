@@ -82,6 +82,19 @@ def test_no_worker_outlives_the_call():
         os.waitpid(-1, os.WNOHANG)
 
 
+def test_an_interruption_during_a_fork_is_raised_and_leaves_no_worker():
+    hooks = [True]
+    os.register_at_fork(after_in_parent=lambda: hooks and os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Workers(2).map("interrupted", lambda k: k, [1.0] * 9)
+    finally:
+        hooks.clear()  # a hook cannot be taken back
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
 def test_by_default_there_is_a_worker_for_each_core(monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: 8)
     monkeypatch.setattr(workers, "available", lambda: True)

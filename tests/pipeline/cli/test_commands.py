@@ -81,7 +81,8 @@ def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
     assert printed("report", "--publish") == ""
     (project / "reports/tables/small").mkdir(parents=True)
     (project / "reports/tables/small/README.md").touch()
-    said = "small: no cell to report: data, or records of the current code, are missing\n"
+    why = "the ledger has no cell of the current code; `pfl ledger why small` lists the runs"
+    said = f"small: no cell to report: {why}\n"
     assert printed("report", "small") == printed("report", "--publish") == said
     assert [path.name for path in (project / "reports/tables/small").iterdir()] == ["README.md"]
 

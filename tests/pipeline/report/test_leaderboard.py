@@ -55,6 +55,17 @@ def test_a_method_that_is_printed_under_the_name_of_another_has_a_place_of_its_o
     ]
 
 
+def test_a_name_with_dollar_signs_is_the_same_in_both_reports(tmp_path):
+    results = leaderboard()
+    rows = results["config"]["methods"]
+    results["config"]["methods"] = [{**row, "label": f"${row['method']}$"} for row in rows]
+    folder = report_of(results, tmp_path)
+    assert "<span>$</span>fedavg<span>$</span>" in (folder / "README.md").read_text()
+    page = (folder / "index.html").read_text()
+    assert "Try $fedavg$ first" in page
+    assert "$&lt;" not in page
+
+
 def test_the_gain_from_tuning_is_the_selected_minus_the_pinned_configuration():
     first, second, *_ = board(summary_of(leaderboard())).standings
     assert (first.gain.mean, first.gain.pairs, first.gain.over) == (pytest.approx(11.0), 3, "seed")

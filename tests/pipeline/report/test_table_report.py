@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import re
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
+from markdown_it import MarkdownIt
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_json
@@ -36,6 +38,20 @@ def test_what_a_table_says_is_text_and_never_html(tmp_path):
     cells = [text.replace("\\|", "").count("|") for text in (header, rule, line)]
     assert cells == [3, 3, 3]
     assert "&lt;img src=x onerror=alert(1)> a\\|b" in line
+
+
+def test_the_names_of_a_table_are_shown_as_they_are_and_are_no_formulas(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1, search=2)
+    title, column, row = "Cost in $ and $x$", "`w_i` [a](b) | *c*", r"_ours_ ~~$\alpha$~~ &lt; \*"
+    results["config"]["title"] = title
+    results["config"]["settings"]["cifar10-0.1"]["label"] = column
+    results["config"]["methods"][0]["label"] = row
+    readme = small(tmp_path, config=results["config"], cells=results["cells"])
+    page = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(readme)
+    for tag, text in (("h1", title), ("th", column), ("td", row)):
+        shown = escape(text, quote=False).replace("$", "<span>$</span>")
+        assert re.search(rf"<{tag}[^>]*>{re.escape(shown)}</{tag}>", page)
+    assert "$" not in page.replace("<span>$</span>", "")
 
 
 def test_the_best_is_bold_and_the_second_underlined(readme, page):

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pfl.core.errors import InvalidInput
@@ -13,10 +14,12 @@ from pipeline.report.table_report import write_report
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results
+from pipeline.sweep import preparation
 from pipeline.sweep.collection import collect, in_memory, results, results_of
+from pipeline.sweep.train_sweep import sweep
 from tests.command import pfl
 from tests.pipeline import running
-from tests.pipeline.conftest import SOURCES, fake_run, fill_ledger
+from tests.pipeline.conftest import SOURCES, fake_run, fill_ledger, printed
 
 
 @pytest.fixture(autouse=True)
@@ -165,3 +168,49 @@ def test_a_table_without_records_is_one_line(removed):
         InvalidInput, match="table: small is not accepted; expected a table whose data and rec"
     ):
         results("small")
+
+
+@pytest.fixture
+def own(project: Path, edit) -> Path:
+    """The file of a user's own data, whose table has been prepared and whose runs are in the ledger."""
+    file = project / "own data.npz"
+    _write_data(file, seed=0)
+    edit("dataset: digits", "dataset: own data.npz")
+    edit('  two: "pathological:2"\n', "")
+    edit("search: {trials: 4}\n", "")
+    preparation.download("small")
+    preparation.partition("small")
+    fill_ledger("small")
+    return file
+
+
+def _write_data(file: Path, seed: int) -> None:
+    images = np.random.default_rng(seed).integers(0, 255, (200, 8, 8, 1), dtype=np.uint8)
+    np.savez(file, images=images, labels=np.arange(200) % 4)
+
+
+def test_records_of_own_data_that_have_changed_since_are_stale(own, ran):
+    assert printed("ledger", "why", "small").endswith(": in the ledger\n")
+    _write_data(own, seed=1)
+    assert "stale: different images of own data.npz" in printed("ledger", "why", "small")
+    with pytest.raises(
+        InvalidInput, match=r"dataset: own data.npz is .* the data that the download stage fo"
+    ):
+        sweep("small")
+    assert not ran
+
+
+def test_own_data_that_are_gone_are_one_line_that_says_where_they_were_looked_for(own):
+    own.unlink()
+    for command in (("ledger", "why", "small"), ("trials", "small", "pending.jsonl")):
+        said = pfl(*command).stderr
+        expected = f"an existing folder, zip, tar or npz (there is no {own})"
+        assert said == f"pfl: error: dataset: own data.npz is not accepted; expected {expected}\n"
+    assert pfl("report").stdout == "small: no cell to report: its data are not here: own data.npz\n"
+
+
+def test_columns_whose_own_data_are_gone_are_left_out(own, edit, caplog):
+    edit("  dir:", '  two: {partition: "pathological:2", dataset: digits}\n  dir:')
+    own.unlink()
+    assert "4 runs of two/fedavg, two/fedprox: never run" in printed("ledger", "why", "small")
+    assert "small: left out, as their data are not here: dir" in caplog.text

@@ -1,0 +1,102 @@
+"""A wrong return value of a method's hook is one line that names the method and the hook."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import pfl
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
+from pfl.engine.method import Phase
+from pfl.engine.mixing import Average, Dense, Identity
+
+
+def returning(hook, value):
+    """A method whose ``hook`` returns ``value``, or calls it with the hook's arguments."""
+
+    def answer(*arguments):
+        return value(*arguments[1:]) if callable(value) else value
+
+    return type("Wrong", (pfl.Method,), {"__doc__": "A wrong method.", "__module__": __name__, hook: answer})
+
+
+def simulated(method, execution=Execution()):
+    return pfl.simulate(method, clients=4, rounds=1, epochs=1, execution=execution, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "complaint"),
+    [
+        ("participants", [0, 1], "a return value of type list .* a tensor (K,) of different integers from 0"),
+        ("participants", torch.tensor([True] * 4), "a tensor of shape (4,) and torch.bool is not accepted"),
+        ("participants", torch.tensor([0.0]), "a tensor of shape (1,) and torch.float32 is not accepted"),
+        ("participants", torch.tensor([], dtype=torch.int64), "a tensor of shape (0,) and torch.int64 is"),
+        ("participants", torch.tensor([[1]]), "a tensor of shape (1, 1) and torch.int64 is not accepted"),
+        ("participants", torch.tensor([0, 4]), "[0, 4] is not accepted; expected .* integers from 0 to 3"),
+        ("participants", torch.tensor([-1]), "[-1] is not accepted"),
+        ("participants", torch.tensor([2, 2]), "[2, 2] is not accepted"),
+        ("phases", None, "a return value of type NoneType is not accepted; expected a tuple of Phase(...)"),
+        ("phases", Phase(), "a return value of type Phase is not accepted"),
+        ("phases", ("all",), "a value of type str is not accepted; expected a tuple of Phase(...)"),
+        ("phases", (Phase(trains="head"),), "Phase(trains): 'head' is not accepted; expected a tuple of"),
+        ("phases", (Phase(trains=("haed",)),), "Phase(trains): group: haed is not accepted; expected one of"),
+        ("phases", (Phase(epochs=-1),), "Phase(epochs): -1 is not accepted; expected a non-negative number"),
+        ("phases", (Phase(epochs=float("nan")),), "Phase(epochs): nan is not accepted"),
+        ("phases", (Phase(steps=1.5),), "Phase(steps): 1.5 is not accepted; expected a non-negative integer"),
+        ("phases", (Phase(batch_size=0),), "Phase(batch_size): 0 is not accepted; expected a positive"),
+        ("phases", (Phase(repeat=None),), "Phase(repeat): None is not accepted; expected a positive integer"),
+        ("phases", (Phase(loss=1.0),), "Phase(loss): 1.0 is not accepted; expected a function or None"),
+        ("adaptation", Phase(), "a return value of type Phase is not accepted; expected a tuple of"),
+        ("client_groups", ["new"], "a return value of type list is not accepted; expected a mapping from"),
+        ("client_groups", {"new": [True] * 4}, "new: a value of type list .* a bool tensor of shape (4,)"),
+        ("client_groups", {"new": torch.tensor([0, 1])}, "new: a tensor of shape (2,) and torch.int64 is"),
+        ("scores", None, "a return value of type NoneType is not accepted; expected a tensor (images, cla"),
+        (
+            "scores",
+            lambda *arguments: arguments[-1][:, 0],
+            "a tensor of shape .* is not accepted; expected a tensor (images, classes) of shape ",
+        ),
+        (
+            "logits",
+            lambda client, x: torch.cat([client.net(x)] * 2, dim=1),
+            "a tensor of shape .*, 20) is not accepted; expected a tensor (images, classes) of shape .*, 10)",
+        ),
+        (
+            "aggregate",
+            {"head.bias": Average(torch.tensor([0.5, 1.5]))},
+            "head.bias: Average with a row of sum 2 and smallest weight 0.5 is not accepted; expected ro",
+        ),
+        (
+            "dispatch",
+            {"head.bias": Dense(torch.tensor([[1.5, -0.5, 0.0, 0.0]] * 2))},
+            "head.bias: Dense with a row of sum 1 and smallest weight -0.5 is not accepted",
+        ),
+        (
+            "aggregate",
+            {"head.bias": 0.5 * Identity() + 0.25 * Identity()},
+            "head.bias: a sum with weights [0.5, 0.25] is not accepted; expected non-negative weights that",
+        ),
+    ],
+)
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_it_is_refused(hook, value, complaint, backend):
+    line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
+    with pytest.raises(InvalidInput, match=rf"^Wrong\.{hook}: .*{line}"):
+        simulated(returning(hook, value), Execution(backend=backend))
+
+
+def test_what_a_training_of_its_own_gets_names_its_purpose():
+    def trained(server):
+        server.train("warm up", server.everybody, server.bank.tensors, [None])
+
+    with pytest.raises(InvalidInput, match=r"^Wrong\.train\('warm up'\): a value of type NoneType is not"):
+        simulated(returning("aggregate", trained))
+
+
+def test_participants_may_be_any_integers_and_phases_a_list():
+    for hook, value in (("participants", torch.tensor([3, 1], dtype=torch.int32)), ("phases", [Phase()])):
+        (run,) = simulated(returning(hook, value))
+        assert len(run.metrics.rounds) == 1
