@@ -10,20 +10,8 @@ import torch
 from pfl.methods._personal_model import with_personal_model
 from pfl.methods.apfl import APFL, WEIGHT_DECAY
 from tests.methods import toy
-from tests.methods.curves import assert_same, curve
 
 PERSONAL = torch.tensor([[0.0, 1.0], [0.5, 0.0]], dtype=torch.float64)
-
-
-def test_with_alpha_0_the_mixture_is_the_global_model_of_fedavg(dataset, partition):
-    hyper = {"alpha": 0.0, "adaptive": False}
-    assert_same(curve(dataset, partition, "apfl", hyper), curve(dataset, partition, "fedavg"))
-
-
-def test_with_alpha_1_the_mixture_is_the_model_of_local_training(dataset, partition):
-    hyper = {"alpha": 1.0, "adaptive": False}
-    local = curve(dataset, partition, "local", moment="post_local")
-    assert_same(curve(dataset, partition, "apfl", hyper, moment="post_local"), local)
 
 
 def client(alpha: float):

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import models, scripted
 
 CHANGES = (1.0, -2.0, 0.5)
@@ -20,12 +19,6 @@ def positions(method, **hyper):
         simulation.advance()
         moved.append(models(simulation)[0])
     return moved
-
-
-def test_fedavgm_without_momentum_at_rate_1_is_fedavg(dataset, partition):
-    plain = curve(dataset, partition, "fedavgm", {"beta": 0.0})
-    assert_same(plain, curve(dataset, partition, "fedavg"))
-    assert_apart(curve(dataset, partition, "fedavgm"), plain)
 
 
 def test_fedavgm_moves_by_the_decayed_sum_of_changes():
