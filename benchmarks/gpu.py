@@ -106,9 +106,9 @@ def main(
             write(json_file, WORK["lenet5_bn"], figures, device=device)
 
 
-def limits(device: torch.device, precisions: list[Precision], size: int = 4096) -> dict[Precision, float]:
+def limits(device: torch.device, precisions: list[Precision]) -> dict[Precision, float]:
     """FLOP per second of a matrix product in each precision, the best of a few."""
-    size = size if device.type == "cuda" else 512
+    size = 4096 if device.type == "cuda" else 512
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     peaks = {}
     for precision in precisions:
