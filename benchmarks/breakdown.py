@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, how far it is from the core's peak, and what a round costs besides.
+"""Where the time of a training step goes, and how far it is from the core's peak.
 
 ``python -m benchmarks.breakdown``. Operations are timed by torch's profiler; the time of a step without the
 profiler that belongs to no operation is Python and dispatch. FLOP are counted on the plain network, a
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import typer
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.workload import MADE_UP, JsonFile, Repeats, Workload, run, timed, write
+from benchmarks.workload import JsonFile, Repeats, Workload, run, timed, write
 from pfl.engine import loop
 from pfl.engine.local_training import SGD
 from pfl.models import MODELS
@@ -62,25 +61,7 @@ def main(
         )
         for kind, seconds in sorted(measured["parts"].items(), key=lambda part: -part[1]):
             print(f"  {kind:<20} {1e3 * seconds:6.3f} ms  {seconds / step:4.0%}")
-    cost = round_cost(repeats)
-    print(f"a round of 10 of 100 clients and 5 epochs, all evaluated: {cost:.2f} times its training")
-    write(json_file, workload, {"peak_flop_per_second": peak, "models": models, "round_cost": cost})
-
-
-def round_cost(repeats: int) -> float:
-    """Time of a round of LeNet-5-BN with an evaluation of every client, relative to its local training.
-
-    The clients are evaluated at one moment, as for a table. The median over ``repeats`` rounds.
-    """
-    workload = Workload(dataset=MADE_UP, eval_every=1)
-    simulation = workload.simulation(moments=("post_aggregation",))
-    costs = []
-    for repeat in range(repeats + 1):
-        before = simulation.training_seconds
-        seconds = timed(simulation.advance)
-        if repeat:
-            costs.append(seconds / (simulation.training_seconds - before))
-    return statistics.median(costs)
+    write(json_file, workload, {"peak_flop_per_second": peak, "models": models})
 
 
 def peak_rate() -> float:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import torch.nn.functional as F
 import typer
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
@@ -31,8 +30,6 @@ from pfl.core.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
-from pfl.models import MODELS
-from pfl.models._network import Network
 from pfl.run.simulate import simulate
 
 WORK = {
@@ -74,14 +71,13 @@ def main(
             file.write(line + "\n")
             file.flush()
 
-        peaks, bandwidth = limits(place, fit)
+        peaks = limits(place, fit)
         for precision, peak in peaks.items():
             say(f"device: {peak / 1e12:.1f} TFLOP/s in a matrix product in {precision}")
-        say(f"device: {bandwidth / 1e9:.0f} GB/s in a copy")
         for precision in PRECISIONS:
             if precision not in fit:
                 say(f"{precision}: not supported here")
-        figures: dict[str, Any] = {"peak_flop_per_second": peaks, "bytes_per_second": bandwidth}
+        figures: dict[str, Any] = {"peak_flop_per_second": peaks}
         work = figures["work"] = {}
         cells = figures["cell_seconds"] = {}
         for name, workload in WORK.items():
@@ -110,19 +106,16 @@ def main(
             write(json_file, WORK["lenet5_bn"], figures, device=device)
 
 
-def limits(
-    device: torch.device, precisions: list[Precision], size: int = 4096
-) -> tuple[dict[Precision, float], float]:
-    """FLOP per second of a matrix product in each precision, bytes per second of a copy; best of a few."""
-    size = size if device.type == "cuda" else 512
+def limits(device: torch.device, precisions: list[Precision]) -> dict[Precision, float]:
+    """FLOP per second of a matrix product in each precision, the best of a few."""
+    size = 4096 if device.type == "cuda" else 512
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     peaks = {}
     for precision in precisions:
         x, y = (a.bfloat16(), b.bfloat16()) if precision == "bf16" else (a, b)
         with numerics(precision):
             peaks[precision] = 2 * size**3 / min(timed(partial(torch.mm, x, y)) for _ in range(6))
-    copied = min(timed(lambda: a.copy_(b)) for _ in range(6))
-    return peaks, 2 * a.numel() * a.element_size() / copied
+    return peaks
 
 
 def naive_rates(workload: Workload, repeats: int, device: torch.device) -> list[float]:
@@ -144,8 +137,7 @@ def measure(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Training samples per second in local training and bytes of memory by stack; the profile of the largest
-    stack; seconds of a step of the network in either layout.
-    """
+    stack."""
     title = f"{name}, {workload.precision}"
     usual = statistics.median(naive)
     results: dict[str, Any] = {"stacks": {}}
@@ -160,9 +152,6 @@ def measure(
     stack.backend = StackedBackend()
     unrecorded = results["stacks"]["the same without CUDA graphs"] = rounds_of(stack, repeats)
     tell(say, f"{title}, the same without CUDA graphs", unrecorded, usual)
-    results["layouts"] = layouts(workload, device)
-    milliseconds = ", ".join(f"{key} {1e3 * s:.2f} ms" for key, s in results["layouts"].items())
-    say(f"  a step of one plain network, {workload.batch_size} images: {milliseconds}")
     return results
 
 
@@ -209,23 +198,6 @@ def profiled(simulation: Simulation, say: Callable[[str], None]) -> dict[str, An
             say(f"    {place}: {spent / seconds:6.1%}  {name[:90]}")
     largest = {"device": dict(kernels.most_common(SHOWN)), "host": dict(host.most_common(SHOWN))}
     return {"seconds": seconds, "busy_seconds": busy, **largest}
-
-
-def layouts(workload: Workload, device: torch.device) -> dict[str, float]:
-    """Seconds of a training step of one plain network by the layout of its images; the best of a few."""
-    seconds = {}
-    for name, layout in (("contiguous", torch.contiguous_format), ("channels last", torch.channels_last)):
-        net = MODELS[workload.model](workload.data.shape, len(workload.data.classes))
-        assert isinstance(net, Network)
-        net.to(device).to(memory_format=layout)
-        net.bf16 = workload.precision == "bf16"
-        x = torch.randn(workload.batch_size, *workload.data.shape, device=device)
-        x = x.contiguous(memory_format=layout)
-        y = torch.zeros(workload.batch_size, dtype=torch.int64, device=device)
-        with numerics(workload.precision):
-            step = lambda net=net, x=x, y=y: F.cross_entropy(net(x), y).backward()  # noqa: E731
-            seconds[name] = min(timed(step) for _ in range(20))
-    return seconds
 
 
 def cell_seconds(cell: Workload, seeds: int, device: str) -> tuple[float, float, float]:

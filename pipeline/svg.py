@@ -25,6 +25,7 @@ def svg_text(figure: Figure) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
+    svg = svg[svg.index("<svg") :].replace(' version="1.1"', "", 1)  # without what only old readers look for
     svg = re.sub(r"(\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)  # makes the two ends of a circle equal
     return compact(_CIRCLE.sub(_circle, svg))
 
@@ -32,15 +33,16 @@ def svg_text(figure: Figure) -> str:
 def compact(svg: str) -> str:
     """The same picture in less than half of the characters; what is compact already stays as it is."""
     svg = re.sub(r" font-family: '?DejaVu Sans'?[^;\"]*;?", "", svg)  # at each text
-    svg = re.sub(r"butt}</style>", f"butt}} text{{font-family: {FONTS}}}</style>", svg)
+    # Not of each element, but inherited: from the place where a shape is used, and from a group.
+    svg = re.sub(r">\*({.*butt})</style>", rf">svg\1 text{{font-family: {FONTS}}}</style>", svg)
     svg = re.sub(r"^ +", "", svg, flags=re.MULTILINE)
     svg = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", svg)  # to which nothing refers
     svg = _without_bare_groups(svg)
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r"(\.\d)\d+(?![^<>]*</text>)", r"\1", svg)
-    svg = re.sub(r"(?<!version=\"1)\.0(?!\d)(?![^<>]*</text>)", "", svg)
-    svg = re.sub(r' d="[^"]*"', _short_path, svg)
-    return _grouped(_grouped(_with_classes(_with_short_ids(svg)), "clip-path"), "class")
+    svg = re.sub(r"\.0(?!\d)(?![^<>]*</text>)", "", svg)
+    svg = _defined_once(re.sub(r' d="[^"]*"', _short_path, svg))
+    return _grouped_by_class(_grouped_by_clip(_with_classes(_with_short_ids(svg))))
 
 
 def _without_bare_groups(svg: str) -> str:
@@ -56,6 +58,20 @@ def _without_bare_groups(svg: str) -> str:
         return "" if is_bare.pop() else tag[0]
 
     return re.sub(r"</?g\b[^>]*>\n", keep, svg)
+
+
+def _defined_once(svg: str) -> str:
+    """With each shape defined once: its style is repeated where it is used."""
+    first: dict[str, str] = {}  # the id of each shape
+    same: dict[str, str] = {}
+
+    def define(shape: re.Match[str]) -> str:
+        same[shape[1]] = first.setdefault(shape[2], shape[1])
+        return f"<path{shape[1]}{shape[2]}/>\n" if same[shape[1]] == shape[1] else ""
+
+    svg = re.sub(r'<path( id="[^"]*")( d="[^"]*")(?: style="[^"]*")?/>\n', define, svg)
+    svg = svg.replace("<defs>\n</defs>\n", "")
+    return re.sub(r'(?<=href="#)[^"]*', lambda use: same[f' id="{use[0]}"'][5:-1], svg)
 
 
 def _with_short_ids(svg: str) -> str:
@@ -78,9 +94,21 @@ def _with_classes(svg: str) -> str:
     return svg.replace("</style>", f"{rules}</style>", 1)
 
 
-def _grouped(svg: str, attribute: str) -> str:
-    """With an attribute that elements share with their neighbours written once, at a group of them."""
-    elements = rf'(?:<[^\n]*( {attribute}="[^"]*")[^\n]*/>\n)(?:<[^\n]*\1[^\n]*/>\n)+'
+def _grouped_by_clip(svg: str) -> str:
+    """With neighbours that are clipped alike in one group."""
+    svg = re.sub(r'(<.*)( clip-path="[^"]*")(.*/>\n)', r"<g\2>\n\1\3</g>\n", svg)
+    groups = r'(<g clip-path="[^"]*">\n)(?:(?!</?g\b).*\n)+</g>\n'
+    svg = re.sub(rf"{groups}(?:\1(?:(?!</?g\b).*\n)+</g>\n)+", _joined, svg)
+    return re.sub(r'<g( clip-path="[^"]*")>\n(<path .*)/>\n</g>\n', r"\2\1/>\n", svg)
+
+
+def _joined(groups: re.Match[str]) -> str:
+    return groups[0].replace(f"</g>\n{groups[1]}", "")
+
+
+def _grouped_by_class(svg: str) -> str:
+    """With a class that elements share with their neighbours written once, at a group of them."""
+    elements = r'(?:<.*( class="[^"]*").*/>\n)(?:<.*\1.*/>\n)+'
     return re.sub(elements, lambda run: f"<g{run[1]}>\n{run[0].replace(run[1], '')}</g>\n", svg)
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,10 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--method", "pfedsmi"], ["method", "pfedsmi", "did you mean 'pfedsim'"]),
+        (
+            ["--method", "fedprxo"],
+            ["method: fedprxo is not", "expected one of fedprox, ", "other names (did you mean 'fedprox'?)"],
+        ),
         (["--dataset", "digit"], ["dataset", "digit", "did you mean 'digits'"]),
         (["--model", "lenet"], ["model", "lenet", "lenet5"]),
         (["--partition", "dirichlt:0.1"], ["partition", "dirichlt", "did you mean 'dirichlet'"]),
@@ -374,10 +378,15 @@ def test_a_partition_without_a_run_cannot_follow_its_seed():
     assert "seed: run is not accepted" in done.stderr
 
 
-def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
+def one_trial(seeds: tuple[int, ...] = (0,), **options: Any) -> Trial:
+    """A trial of the digits in six clients."""
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
-    trial = make_trial(Config(rounds=2, epochs=1), data, split, (0, 1), clients=6)
+    return make_trial(Config(**{"rounds": 1, "epochs": 1, **options}), data, split, seeds, clients=6)
+
+
+def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
+    trial = one_trial((0, 1))
     file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
     first, second = (pfl("run-trials", str(file), "--rows", str(rows)) for _ in range(2))
     assert "trials run: 1;" in first.stdout, first.stderr
@@ -389,14 +398,8 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     assert third.stderr.startswith(f"pfl: {rows}:2 is ignored: its checksum is not that of its content\n")
 
 
-@pytest.fixture
-def trial() -> Trial:
-    data = load("digits")
-    split = make_partition("pathological:2", data, 6)
-    return make_trial(Config(rounds=1, epochs=1), data, split, clients=6)
-
-
-def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
+def test_one_simulation_in_two_trials_is_run_once(tmp_path):
+    trial = one_trial()
     file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
     assert "trials run: 1;" in pfl("run-trials", str(file)).stdout
 
@@ -420,9 +423,7 @@ def test_trials_that_differ_in_the_adaptation_alone_are_trained_once(tmp_path):
 
 
 def test_the_trials_after_one_that_diverges_before_a_checkpoint_are_run(tmp_path):
-    data = load("digits")
-    split = make_partition("pathological:2", data, 6)
-    trials = [make_trial(Config(rounds=2, epochs=1, lr=lr), data, split, clients=6) for lr in (1e18, 0.05)]
+    trials = (one_trial(rounds=2, lr=lr) for lr in (1e18, 0.05))
     file = write_trials(tmp_path / "trials.jsonl", *trials)
     done = pfl("run-trials", str(file), "--checkpoint", str(tmp_path / "checkpoints"))
     assert "trials run: 2;" in done.stdout, done.stderr
@@ -441,7 +442,8 @@ def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
     assert f"seed 0: accuracy {last:.2f} % pooled" in done.stdout
 
 
-def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):
+def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path):
+    trial = one_trial()
     file = write_trials(tmp_path / "trials.jsonl", trial)
     models = tmp_path / "models"
     command = ("run-trials", str(file), "--save", str(models))
@@ -581,12 +583,6 @@ def test_tab_completes_commands_options_and_names(words, completions, monkeypatc
 def test_outside_of_a_project_tab_completes_no_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert matching_tables("d") == []
-
-
-def test_a_wrong_name_among_many_lists_the_nearest():
-    done = pfl("run", "--method", "fedprxo")
-    assert done.stderr.startswith("pfl: error: method: fedprxo is not accepted; expected one of fedprox, ")
-    assert "other names (did you mean 'fedprox'?)" in done.stderr
 
 
 def test_tab_completion_lists_the_public_names():

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.core.digests import FAMILIES, Code, digest_of_modules
-from pfl.engine.method import Method
-from pfl.methods import _families
+from pfl.core.digests import Code, digest_of_modules
 
 SAMPLE = '''
 """A module with what versions of Python parse or print in different ways."""
@@ -184,7 +182,6 @@ def test_an_attribute_called_family_counts_unless_it_names_a_family_of_methods(f
     named = edited(folder, "gaussian", "mixing")
     assert named != before
     assert edited(folder, "mixing", "clustering") == named
-    assert set(FAMILIES) == {*_families.FAMILIES, Method.family}
 
 
 TWINS = """

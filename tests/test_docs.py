@@ -435,11 +435,6 @@ def test_the_files_for_github_are_yaml_with_a_name(file):
     assert YAML(typ="safe", pure=True).load(file)["name"]
 
 
-def test_the_citation_names_the_version_of_the_package():
-    citation = YAML(typ="safe", pure=True).load(ROOT / "CITATION.cff")
-    assert citation["version"] == pfl.__version__
-
-
 def drawn(folder: Path, *programs: str) -> str:
     """What the script says in ``folder`` where nothing but ``programs``, which do nothing, is installed."""
     (folder / "bin").mkdir()

@@ -44,28 +44,21 @@ STARTS = (True, False)
 """Whether half of the first trials lie near the pinned configuration."""
 
 
-def earlier(values: np.ndarray) -> bool:
-    """Whether the earlier rule selects any of the two best of the first seed, by all seeds.
+def chosen(values: np.ndarray) -> int:
+    """What the search selects: the best with the first seed, if it is better with the others.
 
     Args:
         values: by configuration, the pinned one first, and by seed.
     """
-    finalists = 1 + np.argsort(-values[1:, 0])[:2]
-    gains = values[finalists] - values[0]
-    return bool((gains.mean(axis=1) > gains.std(axis=1, ddof=1) / np.sqrt(values.shape[1])).any())
-
-
-def chosen(values: np.ndarray) -> int:
-    """What today's rule selects: the best with the first seed, if it is better with the others."""
     best = int(values[:, 0].argmax())
     if best == PINNED_TRIAL:
         return PINNED_TRIAL
     return selected(best, values[0, 1:].tolist(), values[best, 1:].tolist()).trial
 
 
-def simulated(gain: float, noise: float, trials: int, seeds: int) -> tuple[float, float]:
+def simulated(gain: float, noise: float, trials: int, seeds: int) -> float:
     """The share of searches that select the one trial that is better by ``gain`` points, or any trial if all
-    are equal; and the share that selects any trial by the earlier rule.
+    are equal.
 
     Seeds act on a configuration with normal noise; what they do to all alike cancels and is left out.
 
@@ -78,7 +71,7 @@ def simulated(gain: float, noise: float, trials: int, seeds: int) -> tuple[float
     values[:, 1] += gain
     choices = [chosen(search) for search in values]
     hits = np.array(choices) == 1 if gain else np.array(choices) != PINNED_TRIAL
-    return float(hits.mean()), fmean(map(earlier, values[:, :, :seeds]))
+    return float(hits.mean())
 
 
 @cache
@@ -95,17 +88,12 @@ def repeated(method: str) -> np.ndarray:
     return np.array([result.metrics.reached().last for result in results])
 
 
-def of_copies(runs: np.ndarray, trials: int, seeds: int) -> tuple[float, float]:
-    """The share of draws in which a copy of the pinned configuration is selected, by today's and by the
-    earlier rule; each run of a copy has a seed of its own."""
+def of_copies(runs: np.ndarray, trials: int, seeds: int) -> float:
+    """The share of draws in which a copy of the pinned configuration is selected; each run of a copy has a
+    seed of its own."""
     rng = generator(seeds, f"copies, {trials} trials")
-    draws = [
-        rng.choice(runs, (trials + 1) * (seeds + 1), replace=True).reshape(trials + 1, seeds + 1)
-        for _ in range(DRAWS)
-    ]
-    return fmean(chosen(draw) != PINNED_TRIAL for draw in draws), fmean(
-        earlier(draw[:, :seeds]) for draw in draws
-    )
+    draws = rng.choice(runs, (DRAWS, trials + 1, seeds + 1))
+    return fmean(chosen(draw) != PINNED_TRIAL for draw in draws)
 
 
 def noise(pool: CurvePool) -> float:
@@ -160,19 +148,17 @@ def gains(pool: CurvePool, budget: float, near: bool) -> list[float]:
 def null_section() -> str:
     """How often a configuration is selected that is no better."""
     rows = [
-        ["simulated", str(seeds), str(trials), f"{today:.1%}", f"{before:.1%}"]
+        ["simulated", str(seeds), str(trials), f"{simulated(0, 1, trials, seeds):.1%}"]
         for seeds in COMPARED_SEEDS
         for trials in TRIALS
-        for today, before in [simulated(0, 1, trials, seeds)]
     ] + [
-        [method, str(seeds), str(trials), f"{today:.1%}", f"{before:.1%}"]
+        [method, str(seeds), str(trials), f"{of_copies(runs, trials, seeds):.1%}"]
         for method in METHODS
         for runs in [repeated(method)]
         for seeds in COMPARED_SEEDS
         for trials in TRIALS
-        for today, before in [of_copies(runs, trials, seeds)]
     ]
-    return markdown_table(("Accuracies", "Seeds", "Trials", "Selected", "Earlier rule"), rows, 1)
+    return markdown_table(("Accuracies", "Seeds", "Trials", "Selected"), rows, 1)
 
 
 def power_section() -> str:
@@ -181,7 +167,7 @@ def power_section() -> str:
         [
             f"{noise:g}",
             str(seeds),
-            *(f"{simulated(gain, noise, 5, seeds)[0]:.0%}" for gain in GAINS),
+            *(f"{simulated(gain, noise, 5, seeds):.0%}" for gain in GAINS),
         ]
         for noise in NOISES
         for seeds in COMPARED_SEEDS
@@ -213,9 +199,8 @@ def main() -> None:
     page = f"""# What the search selects
 
 The search chooses its best trial by one seed, and compares it with the pinned configuration on other seeds,
-which the table does not report. It is selected if a one-sided paired t-test at 5 % is significant. The
-earlier search compared its two best trials on seeds of which one had chosen them, and selected any gain above
-one standard error. `python -m benchmarks.search.selection` writes this page from the pools' curves.
+which the table does not report. It is selected if a one-sided paired t-test at 5 % is significant.
+`python -m benchmarks.search.selection` writes this page from the pools' curves.
 
 ## Selection without a reason
 

@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
+from pfl.core.text import without_password
+
 PACKAGES = (
     *("torch", "torchvision", "triton", "numpy", "scikit-learn", "pillow"),
     *("ray", "optuna", "mlflow", "dvc", "pydantic", "msgspec"),
@@ -50,7 +52,7 @@ def _facts() -> Iterator[tuple[str, str]]:
         yield name, _version(name)
     for name in VARIABLES:
         if name in os.environ:
-            yield name, _without_password(os.environ[name])
+            yield name, without_password(os.environ[name])
 
 
 def _kernels() -> str:
@@ -70,9 +72,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _without_password(value: str) -> str:
-    """An address without the user's name and password."""
-    scheme, found, rest = value.partition("://")
-    return f"{scheme}{found}{rest.rpartition('@')[2]}" if found else value

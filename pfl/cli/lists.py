@@ -12,6 +12,7 @@ import typer
 
 from pfl.cli.options import names_in
 from pfl.core.errors import InvalidInput
+from pfl.core.families import FAMILIES
 
 if TYPE_CHECKING:
     from pfl.core.registry import Registry
@@ -67,10 +68,9 @@ def _hyperparameters(name: str) -> list[str]:
 def _method_tables() -> str:
     """A Markdown table per family of methods and each method's rule; plugins without a family come last."""
     from pfl.methods import METHODS
-    from pfl.methods._families import FAMILIES
 
     sections = []
-    for family, about in (FAMILIES | {"other": "Methods without a family."}).items():
+    for family, about in FAMILIES.items():
         names = [name for name in METHODS if METHODS[name].family == family]
         if names:
             rules = "\n\n".join(_rule(name) for name in names)

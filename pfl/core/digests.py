@@ -35,10 +35,12 @@ from typing import Any
 
 from pfl.core.began import BEGAN
 from pfl.core.errors import InvalidInput
+from pfl.core.families import FAMILIES
 from pfl.core.files import cache_root, folder_lock, write_text
 
 NO_NUMBERS = (
-    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "files", "terminal", "text", "version")),
+    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "families", "files", "terminal")),
+    *(f"pfl.core.{name}" for name in ("text", "version")),
     *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
 )
 """Modules of which no number comes."""
@@ -47,12 +49,6 @@ IGNORED_FILES = ("behaviours.json", "py.typed")
 C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 DECLARED = ("default", "choices")
 """Options of a hyperparameter's declaration that count. A default is in no trial's key."""
-
-FAMILIES = (
-    *("baseline", "local objective", "server optimisation", "personal layers", "personal model", "mixing"),
-    *("hypernetwork", "knowledge transfer", "clustering", "meta-learning", "asynchronous", "other"),
-)
-"""Values of `Method.family`, which the documentation alone reads."""
 
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}

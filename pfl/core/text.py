@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,15 @@ def first_line(error: BaseException) -> str:
     'no such table: runs'
     """
     return str(error).strip().partition("\n")[0]
+
+
+def without_password(text: str) -> str:
+    """Text without the user and password of its addresses.
+
+    >>> without_password("http://me:secret@host:5000 does not answer")
+    'http://host:5000 does not answer'
+    """
+    return re.sub(r"//[^/\s]*@", "//", text)
 
 
 def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:

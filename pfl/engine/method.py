@@ -102,7 +102,7 @@ class Method:
 
     Class attributes:
         headline: the moment whose accuracy is reported first.
-        family: the group of methods under which it is listed and documented (`pfl.methods._families`).
+        family: the group of methods under which it is listed and documented (`pfl.core.families`).
         new_client: what a client gets that joins after the last round (`admit`), in a sentence, and how it
             adapts if `adapt` is replaced.
     """

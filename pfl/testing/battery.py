@@ -144,19 +144,14 @@ def answer(case: Case, recorded: Values | None) -> Answer:
     return Answer(case, values, moved, disagreeing, bool(moved) or not same)
 
 
-def answers(
-    chosen: Sequence[Case], recorded: Mapping[str, Values], processes: int | None = None
-) -> Iterator[Answer]:
-    """The answers to ``chosen`` as they come, from so many processes; by default one per core.
+def answers(chosen: Sequence[Case], recorded: Mapping[str, Values]) -> Iterator[Answer]:
+    """The answers to ``chosen`` as they come, from one process per core.
 
     Raises:
         InvalidInput: a process ended, for example in a kernel.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes, which share the cores
-    if processes == 1:
-        yield from (answer(case, recorded.get(case.key)) for case in chosen)
-        return
-    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), _begin_worker) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _begin_worker) as pool:
         pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
         try:
             for done in as_completed(pending):

@@ -1,11 +1,11 @@
-"""A search as plots: its cost, each parameter by itself, and all of them together."""
+"""A search as plots: its cost, and each parameter by itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pfl.core.hyper import Hyperparameter
 from pipeline.report.plots import (
@@ -34,10 +34,7 @@ def draw(summary: Summary) -> dict[str, str]:
     """Plots of the searches, SVG text by name; none without a search."""
     if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
         return {}
-    plots: dict[str, Callable[[Summary], Figure]] = {"search": _cost, "slices": _slices}
-    if any(len(space) > 1 for _, space in _spaces(summary)):
-        plots["coordinates"] = _coordinates
-    return {name: as_svg(plot)(summary) for name, plot in plots.items()}
+    return {"search": _cost(summary), "slices": _slices(summary)}
 
 
 def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
@@ -61,6 +58,7 @@ def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
     return curve
 
 
+@as_svg
 def _cost(summary: Summary) -> Figure:
     steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
 
@@ -88,6 +86,7 @@ def _spaces(summary: Summary) -> list[tuple[Line, dict[str, Hyperparameter]]]:
     ]
 
 
+@as_svg
 def _slices(summary: Summary) -> Figure:
     """A panel for each parameter of a method, a row for each method; methods with one parameter share rows.
 
@@ -126,61 +125,6 @@ def _slices(summary: Summary) -> Figure:
     return figure
 
 
-def _coordinates(summary: Summary) -> Figure:
-    """Parallel coordinates of the methods with several parameters: a line is a trial at the last round that
-    it reached with the first seed, from its parameters to its accuracy."""
-    spaces = [(line, space) for line, space in _spaces(summary) if len(space) > 1]
-    figure = wide_figure(2.2 * len(spaces) + 0.4)
-    for axes, (line, space) in zip(figure.subplots(len(spaces), squeeze=False)[:, 0], spaces, strict=True):
-        shown = [
-            step for steps in _trials(summary, line) for step in steps if step.params.keys() == space.keys()
-        ]
-        values = [step.value or 0.0 for step in shown]
-        scales = [(name, *_scale(declared)) for name, declared in space.items()]
-        scales.append(("accuracy (%)", *_linear(min(values, default=0.0), max(values, default=100.0))))
-        for step, value in zip(shown, values, strict=True):
-            heights = [place(step.params.get(name, value)) for name, place, _ in scales]
-            axes.plot(heights, color=_colour(heights[-1]), alpha=0.8, linewidth=1.2)
-        for at, (_, _, ends) in enumerate(scales):
-            axes.axvline(at, color=GRID, zorder=0)
-            for height, end in zip((0, 1), ends, strict=True):
-                axes.annotate(end, (at, height), (3, 0), textcoords="offset points", va="center", fontsize=8)
-        axes.set_xticks(range(len(scales)), [name for name, *_ in scales])
-        axes.set_yticks([])
-        axes.set_ylabel(line.label)
-    return figure
-
-
 def _trials(summary: Summary, line: Line) -> list[list[RecordedStep]]:
     """The trials of a method, a setting after another."""
     return [last_steps(cell.search) for cell in summary.results.cells if cell.row == line.row]
-
-
-Scale = tuple[Callable[[Any], float], tuple[str, str]]
-"""A function from a value to a height in [0, 1], and the labels of both ends."""
-
-
-def _scale(declared: Hyperparameter) -> Scale:
-    """The scale of a search range."""
-    if declared.choices is not None:
-        choices = list(declared.choices)
-        return (lambda value: choices.index(value) / max(1, len(choices) - 1)), (
-            str(choices[0]),
-            str(choices[-1]),
-        )
-    assert declared.search is not None
-    low, high = declared.search
-    if not declared.log:
-        return _linear(low, high)
-    place, _ = _linear(math.log(low), math.log(high))
-    return (lambda value: place(math.log(max(value, low)))), (f"{low:g}", f"{high:g}")
-
-
-def _linear(low: float, high: float) -> Scale:
-    return (lambda value: (value - low) / ((high - low) or 1.0)), (f"{low:.4g}", f"{high:.4g}")
-
-
-def _colour(share: float) -> Any:
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](share)

@@ -62,8 +62,6 @@ CAPTIONS = {
     "selected if a one-sided paired t-test at 5 % is significant.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
     "larger the later; the shape is the setting, the lines are the ends of the range.",
-    "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
-    "it reached; the lighter the better.",
     "front": "Trials that ran to the last round, on validation data with one seed, and the Pareto front: no "
     "other trial is at least as good in all objectives and better in one. No test has been applied to these "
     "differences; the selected configuration is chosen by accuracy alone.",
@@ -180,7 +178,7 @@ def _leaderboard_files(board: leaderboard.Board, cells: str, templates: Any) -> 
 
 PUBLISHED = ("*.md", "*.csv", "*.tex", "*.svg")
 """Files of a report that are kept in git: README.md and the files that it links to."""
-PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg", "coordinates.svg")
+PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg")
 """Pictures that are only on the HTML page, to keep the repository small."""
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
 import secrets
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from pfl.core import files
 from pfl.core.config import Execution
 from pfl.core.cores import cores
 from pfl.core.errors import Conflict, InvalidInput
@@ -105,40 +103,16 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
             raise Conflict("sources", changed, "run it again; finished trials are kept")
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A private folder for Ray's files, locked until the end. Folders left by killed sweeps are removed.
+def scratch_folder() -> AbstractContextManager[Path]:
+    """A private folder for Ray's files, removed at the end. Folders left by killed sweeps are removed.
 
     Ray makes the given folder, with its logs and sockets, world-accessible. So it gets a folder inside the
     private one.
     """
     # With a joined cluster, Ray's sockets are elsewhere.
     temporary = temporary_folder(None if os.environ.get("RAY_ADDRESS") else LONGEST_TEMPORARY)
-    for left in temporary.glob(f"{SCRATCH_PREFIX}*"):
-        with suppress(OSError), _locked(left):
-            shutil.rmtree(left, ignore_errors=True)
-    hidden = Path(tempfile.mkdtemp(prefix=f".{SCRATCH_PREFIX}", dir=temporary))
-    with _locked(hidden):
-        folder = hidden.rename(temporary / hidden.name[1:])  # visible to others only from here on
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, which is released when this process ends in any way.
-
-    Raises:
-        BlockingIOError: another process holds it.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
+    files.remove_abandoned(temporary, SCRATCH_PREFIX)
+    return files.scratch_folder(temporary, SCRATCH_PREFIX)
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from queue import SimpleQueue
 from threading import Event, Thread
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import first_line
+from pfl.core.text import first_line, without_password
 from pfl.run.trials import Record
 from pipeline.store.results import CellResult, load_results
-from pipeline.trackers import TRACKERS, Tracker, tracker_name, without_password
+from pipeline.trackers import TRACKERS, Tracker, tracker_name
 
 log = logging.getLogger(__name__)
 

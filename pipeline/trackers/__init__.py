@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from pfl.core.registry import Registry, only_class
@@ -55,15 +54,6 @@ class Tracker:
 
 
 TRACKERS: Registry[type[Tracker]] = Registry("tracker", "pipeline.trackers", only_class(Tracker))
-
-
-def without_password(text: str) -> str:
-    """Text without the user and password of its addresses.
-
-    >>> without_password("http://me:secret@host:5000 does not answer")
-    'http://host:5000 does not answer'
-    """
-    return re.sub(r"//[^/\s]*@", "//", text)
 
 
 def tracker_name() -> str:

@@ -18,12 +18,13 @@ from urllib.parse import urlencode
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import folder_lock
+from pfl.core.text import without_password
 from pfl.run.trials import Record
 from pipeline.spec.paths import partition_file
 from pipeline.store.results import CellResult
 from pipeline.store.scores import reported
 from pipeline.store.workspace import check_folder, models_file
-from pipeline.trackers import Tracker, without_password
+from pipeline.trackers import Tracker
 from pipeline.trackers import _mlflow_mapping as mapping
 from pipeline.trackers._mlflow_mapping import Measure
 

@@ -10,7 +10,7 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.run.simulate import simulate
 from pfl.run.validation import validated
-from tests.conftest import CONFIG, interrupt
+from tests.conftest import CONFIG
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,6 @@ def test_clients_of_a_round_train_at_its_rate(backend, dataset, partition):
     assert weights(2) == weights(1)
 
 
-@pytest.mark.parametrize("method", ["perfedavg", "pfedme", "fedgh", "plga"])
-def test_both_backends_agree_under_a_schedule(method, dataset, partition):
-    config = dataclasses.replace(CONFIG, method=method, lr_schedule="cosine", lr_warmup=1)
-    loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.rounds
-        for backend in ("loop", "stacked")
-    )
-    assert [entry.train_loss for entry in loop] == pytest.approx(
-        [entry.train_loss for entry in stacked], abs=1e-9
-    )
-
-
 def test_an_adaptation_has_the_configured_rate_in_every_round(dataset, partition):
     # The rate of a round after the first is 0 to rounding, at which nothing would be adapted.
     config = dataclasses.replace(
@@ -67,14 +55,6 @@ def test_an_adaptation_has_the_configured_rate_in_every_round(dataset, partition
     (result,) = simulate(config, dataset, partition)
     moments = result.metrics.rounds[-1].moments
     assert moments["adapted"].loss != pytest.approx(moments["post_aggregation"].loss, abs=1e-6)
-
-
-def test_an_interrupted_simulation_goes_on_with_the_schedule(dataset, partition, checkpointed):
-    config = dataclasses.replace(CONFIG, lr_schedule="cosine")
-    (whole,) = simulate(config, dataset, partition)
-    interrupt(3, config, dataset, partition, (0,), checkpointed)
-    (resumed,) = simulate(config, dataset, partition, (0,), checkpointed)
-    assert resumed.metrics == whole.metrics
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.core.config import Config, Execution
+from pfl.core.config import Config
 from pfl.engine.local_training import Task
 from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.engine.transfer import on_device
-from pfl.run.simulate import simulate
 from pfl.testing.emulated import DEVICE, emulated
 from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import sampled, simulation_of
@@ -30,31 +29,6 @@ def forward_calls(clients: int, monkeypatch) -> int:
 
 def test_as_many_forward_calls_for_twenty_clients_as_for_one(monkeypatch):
     assert forward_calls(20, monkeypatch) == forward_calls(1, monkeypatch) == 2
-
-
-@pytest.mark.parametrize("model", ["lenet5", "lenet5_bn"])
-def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, partition):
-    config = Config(
-        method="fedavg",
-        model=model,
-        participation=1.0,
-        rounds=2,
-        epochs=2,
-        batch_size=8,
-        lr=0.1,
-        momentum=0.5,
-        weight_decay=1e-3,
-        eval_every=1,
-        dtype="float64",
-    )
-    loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()
-        for backend in ("loop", "stacked")
-    )
-    for ours, theirs in zip(loop["rounds"], stacked["rounds"], strict=True):
-        for moment in ("post_aggregation", "post_local"):
-            assert ours[moment] == pytest.approx(theirs[moment], abs=1e-9)
-        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,35 @@
-"""Test losses of a short simulation, to compare methods that must agree in float64 to 1e-9."""
+"""The losses of a short simulation, to compare methods."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import pytest
-
-from pfl.core.config import Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 
-Curve = list[float]
 
-
-def curve(
+def losses(
     dataset: Dataset,
-    partition: Partition,
+    clients: Partition,
     method: str,
-    hyperparameters: Mapping[str, Any] | None = None,
-    moment: str = "post_aggregation",
-    backend: Literal["loop", "stacked"] = "loop",
-    **changes: Any,
-) -> Curve:
-    """The test loss after each of three rounds of `CONFIG`, at ``moment``."""
-    config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyperparameters or {}, **changes)
-    (result,) = simulate(config, dataset, partition, (0,), Execution(backend=backend))
-    return [evaluated.moments[moment].loss for evaluated in result.metrics.rounds]
+    own: Mapping[str, Any] | None = None,
+    moments: Sequence[str] = ("post_aggregation",),
+    training: bool = False,
+    **options: Any,
+) -> list[list[float]]:
+    """After each of three rounds of `CONFIG`, the test losses at ``moments`` and, if asked for, that of
+    training.
 
-
-def assert_same(ours: Curve, theirs: Curve) -> None:
-    assert ours == pytest.approx(theirs, abs=1e-9)
-
-
-def assert_apart(ours: Curve, theirs: Curve) -> None:
-    assert ours[-1] != pytest.approx(theirs[-1], abs=1e-5)
+    Args:
+        own: hyperparameters.
+    """
+    config = dataclasses.replace(CONFIG, method=method, hyperparameters=own or {}, **options)
+    (result,) = simulate(config, dataset, clients)
+    return [
+        [*(entry.moments[name].loss for name in moments), *([entry.train_loss] if training else [])]
+        for entry in result.metrics.rounds
+    ]

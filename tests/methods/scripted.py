@@ -81,3 +81,12 @@ def models(simulation: Simulation) -> list[float]:
     """The number of every client's model in the bank."""
     bank = simulation.runs[0].server.bank
     return numbers(simulation, {name: bank[name] for name in simulation.backend.initial})
+
+
+def history(simulation: Simulation, rounds: int) -> list[list[float]]:
+    """`models` after each of the next ``rounds``."""
+    observed = []
+    for _ in range(rounds):
+        simulation.advance()
+        observed.append(models(simulation))
+    return observed

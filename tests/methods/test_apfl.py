@@ -7,26 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from pfl.core.config import Execution
 from pfl.methods._personal_model import with_personal_model
 from pfl.methods.apfl import APFL, WEIGHT_DECAY
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG
 from tests.methods import toy
-from tests.methods.curves import assert_same, curve
 
 PERSONAL = torch.tensor([[0.0, 1.0], [0.5, 0.0]], dtype=torch.float64)
-
-
-def test_with_alpha_0_the_mixture_is_the_global_model_of_fedavg(dataset, partition):
-    hyper = {"alpha": 0.0, "adaptive": False}
-    assert_same(curve(dataset, partition, "apfl", hyper), curve(dataset, partition, "fedavg"))
-
-
-def test_with_alpha_1_the_mixture_is_the_model_of_local_training(dataset, partition):
-    hyper = {"alpha": 1.0, "adaptive": False}
-    local = curve(dataset, partition, "local", moment="post_local")
-    assert_same(curve(dataset, partition, "apfl", hyper, moment="post_local"), local)
 
 
 def client(alpha: float):
@@ -114,19 +99,6 @@ def test_the_paper_s_rule_descends_on_the_loss_of_the_mixed_parameters(rows):
 def test_the_weight_stays_between_0_and_1(slope):
     step = APFL(slope=slope)._weigh(learner(0.3), (toy.batch([[1.0, 1.0]], [1]),), 1e3)
     assert step.state["alpha"].item() in (0.0, 1.0)
-
-
-@pytest.mark.parametrize("slope", ["code", "paper", "logits"])
-def test_the_backends_agree_on_every_rule_of_the_weight(slope, dataset, partition):
-    config = dataclasses.replace(CONFIG, method="apfl", hyperparameters={"slope": slope})
-    loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.rounds
-        for backend in ("loop", "stacked")
-    )
-    for ours, theirs in zip(loop, stacked, strict=True):
-        assert ours.train_loss == pytest.approx(theirs.train_loss, abs=1e-9)
-        for moment, accuracy in ours.moments.items():
-            assert accuracy.loss == pytest.approx(theirs.moments[moment].loss, abs=1e-9)
 
 
 def test_each_participant_moves_its_own_weight(dataset, partition):

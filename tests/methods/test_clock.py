@@ -4,7 +4,7 @@ import pytest
 
 from pfl.core.config import Config
 from pfl.run.validation import validated, warnings_of
-from tests.methods.scripted import models, numbers, scripted
+from tests.methods.scripted import history, models, numbers, scripted
 
 CHANGES = [1.0, -2.0, 3.0]  # clients 0 and 1 miss one and two aggregations, client 2 none
 
@@ -59,10 +59,7 @@ def test_one_client_at_least_is_punctual():
 
 def test_fedavg_async_averages_stale_models_as_they_are():
     simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
-    observed = []
-    for _ in range(4):
-        simulation.advance()
-        observed.append(models(simulation)[0])
+    observed = [first for first, *_ in history(simulation, 4)]
     # 3; (0 + 1, 3 + 3) / 2; (0 - 2, 3.5 + 3) / 2; (3.5 + 1, 2.25 + 3) / 2
     assert observed == pytest.approx([3, 3.5, 2.25, 4.875])
 
@@ -86,11 +83,7 @@ def test_per_fedavg_of_the_authors_code_takes_two_steps_on_each_batch():
 )
 def test_fedavg_sync_discards_late_models(schedule, expected):
     simulation = scripted("fedavg_sync", change, [12, 12, 12], stragglers=2, schedule=schedule)
-    observed = []
-    for _ in range(4):
-        simulation.advance()
-        observed.append(models(simulation)[0])
-    assert observed == pytest.approx(expected)
+    assert [first for first, *_ in history(simulation, 4)] == pytest.approx(expected)
 
 
 def test_clients_hold_what_they_trained_last_also_in_flight():

@@ -10,16 +10,7 @@ import torch
 from pfl.methods.elastic import Elastic
 from pfl.models import build
 from tests.methods import toy
-from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.recomputed import LR, begun, first_participants, minibatches, model_of
-
-
-def test_without_sensitivities_and_with_tau_0_it_is_fedavg(dataset, partition):
-    # In this order the batches of a sensitivity do not change those of the training after it.
-    order = {"batch_order": "fixed"}
-    plain = curve(dataset, partition, "elastic", {"mu": 1.0, "tau": 0.0}, **order)
-    assert_same(plain, curve(dataset, partition, "fedavg", **order))
-    assert_apart(curve(dataset, partition, "elastic", **order), plain)
 
 
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])

@@ -9,19 +9,10 @@ import torch
 
 from pfl.methods.fedala import FedALA
 from tests.methods import toy
-from tests.methods.curves import assert_apart, assert_same, curve
 
 OWN = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
 RECEIVED = torch.tensor([[2.0, 0.5], [0.0, -1.0]], dtype=torch.float64)
 WEIGHT = torch.tensor([[0.5, 0.25], [1.0, 0.0]], dtype=torch.float64)
-
-
-def test_with_weights_that_stay_1_it_is_fedavg(dataset, partition):
-    # The batches of the weights come first, so full batches keep those of training the same.
-    setting = {"batch_size": 20, "epochs": 1}
-    ours = curve(dataset, partition, "fedala", {"eta": 0.0}, **setting)
-    assert_same(ours, curve(dataset, partition, "fedavg", **setting))
-    assert_apart(curve(dataset, partition, "fedala", {"eta": 10.0}, **setting), ours)
 
 
 def client():

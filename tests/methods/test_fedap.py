@@ -7,14 +7,13 @@ import torch
 from torch import nn
 
 import pfl
-from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
 from pfl.engine.round import dispatch
 from pfl.engine.stacked import StackedBackend
 from pfl.methods.fedap import FedAP
-from tests.conftest import simulation_of
+from tests.methods import toy
 
 
 def columns(*rows):
@@ -43,21 +42,10 @@ def test_a_client_alone_keeps_its_model():
     assert FedAP(mu=0.5)._weights(columns([[2.0]]), columns([[1.0]])).tolist() == [[1.0]]
 
 
-def after_rounds(dataset, partition, rounds, backend=None, **hyper):
-    config = Config(
-        method="fedap",
-        hyperparameters=hyper,
-        model="lenet5_bn",
-        rounds=4,
-        epochs=1,
-        batch_size=8,
-        lr=0.1,
-        dtype="float64",
-    )
-    simulation = simulation_of(config, dataset, partition, backend)
-    for _ in range(rounds):
-        simulation.advance()
-    return simulation
+def after_rounds(dataset, partition, rounds, backend=None):
+    """A simulation with a warm-up of two rounds."""
+    warm_up = {"rho": 0.25}
+    return toy.after_rounds("fedap", dataset, partition, rounds, backend, hyperparameters=warm_up)[0]
 
 
 def feature_maps(simulation, common, samples):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pfl.methods.fedasync import FedAsync
-from tests.methods.scripted import models, scripted
+from tests.methods.scripted import history, scripted
 
 STALENESS = torch.tensor([0.0, 1.0, 3.0, 8.0], dtype=torch.float64)
 
@@ -26,11 +26,7 @@ def after_three_rounds(sizes, **hyper):
     simulation = scripted(
         "fedasync", lambda _, __, client: [1.0, -2.0, 3.0][client], sizes, stragglers=2, **hyper
     )
-    observed = []
-    for _ in range(3):
-        simulation.advance()
-        observed.append(models(simulation)[0])
-    return observed
+    return [first for first, *_ in history(simulation, 3)]
 
 
 def test_arrivals_are_blended_in_one_by_one_the_stalest_first():

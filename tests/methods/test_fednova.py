@@ -6,19 +6,8 @@ import pytest
 import torch
 
 from pfl.methods.fednova import FedNova
-from pfl.testing.synthetic import make_clients
-from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import models, scripted
 from tests.methods.toy import after_rounds
-
-
-def test_with_equal_steps_it_is_fedavg(dataset):
-    equal = make_clients(dataset, [12] * 6)
-    assert_same(curve(dataset, equal, "fednova"), curve(dataset, equal, "fedavg"))
-
-
-def test_with_unequal_steps_it_is_not_fedavg(dataset, partition):
-    assert_apart(curve(dataset, partition, "fednova"), curve(dataset, partition, "fedavg"))
 
 
 def test_a_change_is_divided_by_the_client_s_steps():

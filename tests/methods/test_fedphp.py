@@ -13,20 +13,7 @@ import torch
 from pfl.engine.client import Client
 from pfl.methods.fedphp import TEMPERATURE, FedPHP, _widths
 from tests.methods import toy
-from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import numbers, scripted
-
-
-def test_with_lambda_0_the_global_model_is_fedavg_s(dataset, partition):
-    fedavg = curve(dataset, partition, "fedavg")
-    assert_same(curve(dataset, partition, "fedphp", {"lam": 0.0}), fedavg)
-    assert_apart(curve(dataset, partition, "fedphp", {"lam": 0.5}), fedavg)
-
-
-def test_with_mu_0_the_historical_model_is_the_last_trained_one(dataset, partition):
-    hyper = {"lam": 0.0, "mu": 0.0}
-    ours = curve(dataset, partition, "fedphp", hyper, moment="post_local")
-    assert_same(ours, curve(dataset, partition, "fedavg", moment="post_local"))
 
 
 def test_the_weight_of_the_past_grows_with_every_training():
@@ -110,10 +97,3 @@ def test_the_discrepancy_passes_no_gradient_to_its_kernels_widths():
     features = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64, requires_grad=True)
     past = torch.tensor([[0.0, 0.0], [3.0, 1.0]], dtype=torch.float64)
     assert not any(width.requires_grad for width in _widths(toy.batch([[0.0]] * 2, [0, 1]), features, past))
-
-
-def test_the_backends_agree_on_the_discrepancy(dataset, partition):
-    assert_same(
-        curve(dataset, partition, "fedphp", {"transfer": "mmd", "lam": 0.5}),
-        curve(dataset, partition, "fedphp", {"transfer": "mmd", "lam": 0.5}, backend="stacked"),
-    )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pfl.methods.lga import LGA
-from tests.methods.scripted import models, numbers, scripted
+from tests.methods.scripted import history, numbers, scripted
 
 OPPOSITE = math.exp(-1) / (math.e + math.exp(-1))  # S~ of S = -1; that of S = 1 is one half
 
@@ -19,11 +19,7 @@ def run(method, rounds, **hyper):
     simulation = scripted(
         method, lambda _, __, client: [1.0, -2.0, 3.0][client], [12, 12, 12], stragglers=2, **hyper
     )
-    observed = []
-    for _ in range(rounds):
-        simulation.advance()
-        observed.append(models(simulation)[0])
-    return simulation, observed
+    return simulation, [first for first, *_ in history(simulation, rounds)]
 
 
 def test_equation_11_applies_late_changes_to_the_present_model():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.toy import after_rounds
 
 
@@ -14,20 +13,7 @@ def test_the_head_is_shared_and_the_extractor_is_personal(dataset, partition):
         assert server.bank.shared(name) != fedper.bank.shared(name)
 
 
-def test_the_first_round_trains_like_fedavg_and_local_training(dataset, partition):
-    ours = curve(dataset, partition, "lgfedavg", moment="post_local", rounds=1, participation=1.0)
-    assert_same(ours, curve(dataset, partition, "local", moment="post_local", rounds=1, participation=1.0))
-    assert_apart(
-        curve(dataset, partition, "lgfedavg"),
-        curve(dataset, partition, "local"),
-    )
-
-
 def test_more_of_the_last_layers_may_be_global(dataset, partition):
     _, server = after_rounds("lgfedavg", dataset, partition, 2, hyperparameters={"layers": 2})
     shared = {name for name in server.groups.trainable if server.bank.shared(name)}
     assert shared == {"extractor.fc2.weight", "extractor.fc2.bias", "head.weight", "head.bias"}
-
-
-def test_with_all_layers_global_it_is_fedavg(dataset, partition):
-    assert_same(curve(dataset, partition, "lgfedavg", {"layers": 99}), curve(dataset, partition, "fedavg"))

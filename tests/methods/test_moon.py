@@ -11,17 +11,8 @@ from pfl.engine.client import Client
 from pfl.methods.moon import MOON
 from pfl.models._network import Network
 from tests.methods import toy
-from tests.methods.curves import assert_apart, assert_same, curve
 
 X, Y = [[3.0, 4.0]], [0]
-
-
-def test_with_mu_0_it_is_fedavg(dataset, partition):
-    fedavg = curve(dataset, partition, "fedavg")
-    assert_same(curve(dataset, partition, "moon", {"mu": 0.0}), fedavg)
-    contrast = curve(dataset, partition, "moon")
-    assert_same(contrast[:1], fedavg[:1])  # before the first round, last and global model are the same
-    assert_apart(contrast, fedavg)
 
 
 def tensors(extractor: list[list[float]]) -> dict[str, torch.Tensor]:

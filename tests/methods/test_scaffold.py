@@ -8,19 +8,10 @@ import pytest
 import torch
 
 from pfl.methods.scaffold import Scaffold
-from pfl.testing.synthetic import make_clients
 from tests.methods import toy
-from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import models, scripted
 
 LR, STEPS = 0.05, 2  # of `scripted`: 16 samples in batches of 16, for two epochs
-
-
-def test_the_first_round_is_fedavg_s_since_all_variates_are_0(dataset):
-    equal = make_clients(dataset, [12] * 6)
-    ours, fedavg = (curve(dataset, equal, method) for method in ("scaffold", "fedavg"))
-    assert_same(ours[:1], fedavg[:1])
-    assert_apart(ours, fedavg)
 
 
 def test_variates_are_the_mean_gradients_of_the_last_local_training():

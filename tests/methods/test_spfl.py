@@ -10,7 +10,7 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Identity, check_rows
 from pfl.methods.spfl import SPFL
-from tests.methods.scripted import models, scripted
+from tests.methods.scripted import history, models, scripted
 
 
 def tensor(values):
@@ -99,11 +99,7 @@ def run(rounds, **hyper):
         [10, 20, 10],
         **hyper,
     )
-    observed = []
-    for _ in range(rounds):
-        simulation.advance()
-        observed.append(models(simulation))
-    return observed
+    return history(simulation, rounds)
 
 
 ALIKE, OPPOSITE = math.e, math.exp(-1)

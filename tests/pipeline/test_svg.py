@@ -55,3 +55,23 @@ def test_a_path_is_written_as_distances():
 def test_what_neighbours_have_in_common_is_written_at_their_group():
     alone, both = '<circle r="1" class="a"/>\n', '<circle r="2" class="b"/>\n<circle r="3" class="b"/>\n'
     assert compact(alone + both) == alone + '<g class="b">\n<circle r="2"/>\n<circle r="3"/>\n</g>\n'
+
+
+def test_neighbours_that_are_clipped_alike_are_one_group():
+    clip = '<clipPath id="a0"/>\n'
+    line = '<path d="m0 0h1" clip-path="url(#a0)"/>\n'
+    group = '<g clip-path="url(#a0)">\n<use x="1"/>\n</g>\n'
+    both = '<g clip-path="url(#a0)">\n<path d="m0 0h1"/>\n<use x="1"/>\n</g>\n'
+    assert compact(clip + line + group) == clip + both
+    assert compact(clip + line + "<text/>\n" + group) == clip + line + "<text/>\n" + group
+
+
+def test_a_shape_is_defined_once_and_takes_the_style_of_its_uses():
+    figure = Figure()
+    for colour in ("red", "blue"):
+        figure.subplots().plot([1], [1], "o", color=colour)
+    svg = svg_text(figure)
+    shapes = re.findall(r'<path id="[^"]*"( .*)/>', svg)
+    assert len(set(shapes)) == len(shapes)
+    assert "class" not in "".join(shapes)
+    assert "svg{stroke-linejoin: round" in svg  # a rule for all elements would outdo the style of the uses

@@ -27,9 +27,9 @@ def test_the_cost_of_a_trial_that_diverged_is_counted_too():
     assert search_plots.progress(steps) == [(750, 65.0)]
 
 
-def test_every_search_has_its_cost_its_slices_and_its_parallel_coordinates_drawn():
+def test_every_search_has_its_cost_and_its_slices_drawn():
     summary = summary_of(fake_results(seeds=2, search=3))
-    assert list(search_plots.draw(summary)) == ["search", "slices", "coordinates"]
+    assert list(search_plots.draw(summary)) == ["search", "slices"]
     assert search_plots.draw(summary) == search_plots.draw(summary)
     assert search_plots.draw(summary_of(fake_results(settings=1, seeds=1))) == {}
 
@@ -38,12 +38,6 @@ def test_the_numbers_of_logarithmic_axes_are_no_formulas():
     drawn = search_plots.draw(summary_of(fake_results(seeds=2, search=3)))["slices"]
     assert ">0.01<" in drawn
     assert "$" not in drawn
-
-
-def test_parallel_coordinates_have_an_axis_for_each_parameter_and_one_for_the_accuracy():
-    drawn = search_plots.draw(summary_of(fake_results(seeds=2, search=3)))["coordinates"]
-    assert ">accuracy (%)<" in drawn
-    assert ">lr<" in drawn
 
 
 def test_a_search_of_which_nothing_ran_is_not_drawn():

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.core.files import LOCK
 from pfl.run.trials import commit
 from pipeline.sweep import environment
 from pipeline.sweep.cluster import scratch_folder
-from pipeline.sweep.environment import LONGEST_TEMPORARY, check_environment, lacking, temporary_folder
+from pipeline.sweep.environment import (
+    LONGEST_TEMPORARY,
+    SCRATCH_PREFIX,
+    check_environment,
+    lacking,
+    temporary_folder,
+)
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -98,6 +105,17 @@ def test_no_short_temporary_folder_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(environment.os, "access", lambda *_: False)
     with pytest.raises(InvalidInput, match=f"TMPDIR: .* at most {LONGEST_TEMPORARY} bytes"):
         temporary_folder(LONGEST_TEMPORARY)
+
+
+def test_what_a_killed_sweep_has_left_is_removed_by_the_next(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # the path may be long
+    left = tmp_path / f"{SCRATCH_PREFIX}left"
+    left.mkdir()
+    (left / LOCK).touch()
+    with scratch_folder() as ours:
+        assert [*tmp_path.glob(f"{SCRATCH_PREFIX}*")] == [ours]
+    assert not ours.exists()
 
 
 def test_nobody_else_can_enter_the_folder_of_ray_s_files():

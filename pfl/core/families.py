@@ -1,4 +1,4 @@
-"""The families of methods: the values of `Method.family` in this package, for lists and documentation."""
+"""The families of methods: the values of `Method.family`, which lists and the documentation alone read."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ FAMILIES = {
     "clustering": "Clients in groups that share a model.",
     "meta-learning": "One global model that a few local steps personalise.",
     "asynchronous": "Some clients' models arrive rounds later.",
+    "other": "Methods without a family.",
 }
 """Maps the name of a family to what its methods have in common, in the order of the documentation."""
