@@ -224,6 +224,7 @@ def test_a_file_that_may_not_be_used_is_one_line(monkeypatch):
     def refused(**_):
         raise PermissionError(errno.EACCES, "Permission denied", "data/mine")
 
+    monkeypatch.setattr("pfl.cli.entry_points", lambda **_: ())  # they add commands to the app
     monkeypatch.setattr("pfl.cli.app", refused)
     done = pfl("run")
     assert (done.returncode, done.stderr) == (
