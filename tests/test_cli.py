@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -221,6 +222,19 @@ def test_an_option_that_is_probably_unintended_is_one_line_before_the_run():
     done = subprocess.run([*command, *unintended], capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()
     assert line == "pfl: warning: pfedme: lr * lam = 1.5 is above 1, so w overshoots theta"
+
+
+def test_a_file_that_may_not_be_used_is_one_line(monkeypatch):
+    def refused(**_):
+        raise PermissionError(errno.EACCES, "Permission denied", "data/mine")
+
+    monkeypatch.setattr("pfl.cli.entry_points", lambda **_: ())  # they add commands to the app
+    monkeypatch.setattr("pfl.cli.app", refused)
+    done = pfl("run")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "pfl: error: data/mine cannot be used (Permission denied)\n",
+    )
 
 
 def test_the_result_and_the_models_are_two_files(tmp_path):

@@ -131,6 +131,8 @@ def _explained(error: BaseException) -> str | None:
             text = f"{error.name} is not installed; this command needs {needed}"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+    elif isinstance(error, PermissionError) and error.filename:
+        text = f"{error.filename} cannot be used ({error.strerror})"
     elif isinstance(error, SystemExit):
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
     elif isinstance(error, MemoryError | RuntimeError):

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pfl.core.errors import Conflict
+from pfl.core.files import writing
 from pfl.core.text import amount
 from pfl.data.datasets import DATASETS
 from pfl.run.trials import Trial
@@ -176,10 +177,13 @@ def table_lock(name: str) -> Iterator[None]:
     """Hold the lock of a table or a figure; the system releases it when the process ends, even if killed.
 
     Raises:
-        InvalidInput: another process holds it.
+        InvalidInput: another process holds it, or its file cannot be written.
     """
-    SCRATCH.mkdir(exist_ok=True)
-    with (SCRATCH / f"lock-{name}").open("a+") as file:
+    lock = SCRATCH / f"lock-{name}"
+    with writing(lock):
+        SCRATCH.mkdir(exist_ok=True)
+        file = lock.open("a+")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

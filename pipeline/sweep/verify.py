@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pfl
 from pfl.core.config import Config, Execution
-from pfl.core.files import append_lines, read_lines
+from pfl.core.errors import Missing
+from pfl.core.files import append_lines, check_writable, read_lines
 from pfl.core.text import amount, duration
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
@@ -70,9 +71,12 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         seed: of the sample; new records of a table change little of it.
 
     Raises:
-        InvalidInput: a table has no published records.
+        InvalidInput: a table, or the whole ledger, has no published records.
     """
     known = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
+    if not known:
+        accepted = "records of committed code, which a sweep or `pfl init --results` copies there"
+        raise Missing(str(PUBLISHED), "no published records", accepted)
     check_names("table", tables, known)
     chosen, refused, stale = list(tables) or known, refusals(), 0
     first: list[tuple[str, Position, str]] = []
@@ -114,6 +118,7 @@ def verify(sample: Sample) -> Iterator[Verification]:
     Records that this machine has already recomputed are skipped, and interrupted ones continue. A record that
     fails on the kind of machine that computed it is refused from now on.
     """
+    check_writable(AGAIN, "file")
     total = len(sample.rows)
     print(
         f"{amount(total, 'record')} of {sample.candidates:,} that the current code computes, from "

@@ -19,6 +19,7 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
+from pipeline.sweep.collection import collect
 from pipeline.sweep.outputs import outcome, write
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import sweep, table_lock
@@ -201,6 +202,13 @@ def test_a_second_sweep_of_a_table_is_refused_while_one_runs():
         with pytest.raises(InvalidInput, match="process 123 on somewhere"):
             sweep("small")
     sweep("small")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_lock_that_cannot_be_written_is_one_line():
+    Path(".sweeps").touch()
+    with pytest.raises(InvalidInput, match=r"lock-small is not accepted; expected a file that can be writt"):
+        collect("small")
 
 
 @pytest.mark.usefixtures("ready")

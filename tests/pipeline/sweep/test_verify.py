@@ -282,3 +282,17 @@ def test_every_table_is_in_a_sample_of_as_many_rows_and_the_shortest_comes_first
     other = replace(rows[0], table="other", result=replace(rows[0].success, measured=measured))
     PUBLISHED.with_name("other.jsonl").write_bytes(other.to_line() + b"\n")
     assert [row.table for row, _ in drawn((), 2, 0).rows] == ["other", "small"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_project_without_published_records_is_one_line():
+    said = pfl("ledger", "verify", "small").stderr
+    assert said.startswith("pfl: error: results/ledger: no published records; expected records of committed ")
+
+
+@pytest.mark.usefixtures("published")
+def test_nothing_is_computed_again_if_it_cannot_be_written(monkeypatch):
+    monkeypatch.setattr(module, "run_trial", lambda *_: pytest.fail("a run was computed"))
+    module.AGAIN.mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=r"rows.jsonl is not accepted; expected a file that can be writ"):
+        list(module.verify(drawn((), None, 0)))
