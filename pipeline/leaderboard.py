@@ -12,6 +12,8 @@ from pipeline.report.formats import aligned
 from pipeline.report.leaderboard import LEVEL, RULE, Board, board
 from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
+from pipeline.spec.names import check_names
+from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
 from pipeline.sweep.collection import assembled, results_of
 
@@ -26,6 +28,7 @@ def add(base: str, method: str) -> tuple[Board, Path]:
         InvalidInput: ``base`` is no leaderboard or has no runs here, there is no such method, or ``base`` has
             it already.
     """
+    check_names("--table", [base], table_names())
     table = load_table(base)
     if table.report != "leaderboard":
         raise InvalidInput("--table", base, "a table with `report: leaderboard`")

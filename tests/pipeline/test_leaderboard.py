@@ -57,7 +57,7 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
             "method: fedavg is not accepted; expected one that is no row of board",
         ),
         (["fedpper", "--table", "board"], "did you mean 'fedper'"),
-        (["fedper"], "table: leaderboard-digits"),
+        (["fedper"], "error: --table: leaderboard-digits is not accepted"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(arguments, said):
