@@ -252,7 +252,8 @@ def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
 
     ours = advanced("fedap", 4, rho=0.5, mu=1.0)
     theirs = advanced("fedbn", 2)
-    theirs.runs[0].method = Local()
+    server = theirs.runs[0].server
+    server.program = dataclasses.replace(server.program, method=Local())
     for _ in range(2):
         theirs.advance()
     first, second = (simulation.runs[0].server.bank for simulation in (ours, theirs))
