@@ -133,7 +133,7 @@ class Scheduler:
         if trial.phase == "search":  # a checkpoint holds a whole stack, but only some trials continue
             return []
         adapts = any(declared.adaptation for declared in METHODS[trial.method].declarations().values())
-        if not self.stacks and not adapts:
+        if not self.stacks and not adapts:  # most methods; asking every open trial would take long
             return []
         alike = stackable if self.stacks else train_alike
         batch: list[Trial] = []
