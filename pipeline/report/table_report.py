@@ -8,8 +8,10 @@ Everything is read from files of earlier stages, and the same files give the sam
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,7 @@ def write_report(table: str, root: Path) -> Path:
         "notices": notices(whole),
         "counted": counted,
         "board": board,
+        "board_rule": leaderboard.RULE,
         "lead": "" if board else leads.headline(summary, leading, ranks_over),
         "leads": leading if len(leading) > 1 else [],
         "interval_rule": INTERVAL_RULE if leading else "",
@@ -122,9 +125,7 @@ def write_report(table: str, root: Path) -> Path:
         "claims": tested,
         "claim_rule": agreement.CLAIM_RULE,
         "findings": findings_of(table, root),
-        "captions": CAPTIONS
-        | dict.fromkeys(front_plots, CAPTIONS["front"])
-        | (leaderboard_plots.CAPTIONS if board else {}),
+        "captions": CAPTIONS | (leaderboard_plots.CAPTIONS if board else {}),
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
@@ -143,13 +144,12 @@ def write_report(table: str, root: Path) -> Path:
         "troubles": [entry for entry in summary.entries if entry.cause],
         "metrics": formats.metrics(summary),
     }
-    if board:
-        context["leaderboard"] = templates.get_template("leaderboard.md.j2").render(
-            board=board, rule=leaderboard.RULE
-        )
+    content = _html(templates.get_template("report.md.j2").render(context, page=True))
     files = {
-        "README.md": templates.get_template("README.md.j2").render(context),
-        "index.html": templates.get_template("index.html.j2").render(context),
+        "README.md": templates.get_template("README.md.j2").render(context, page=False),
+        "index.html": templates.get_template("index.html.j2").render(
+            context, content=content, headings=re.findall('<h2 id="(.+)">(.+)</h2>', content)
+        ),
         "table.csv": (cells := formats.comma_separated(whole)),
         "table.tex": formats.tex(summary, context["reported"]),
         **(_leaderboard_files(board, cells, templates) if board else {}),
@@ -239,7 +239,6 @@ def environment(package: str = "pipeline.report") -> Any:
         "spread": spread,
         "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
         "inline": plots.inline,
-        "html": _html,
         "html_line": _html_line,
         "ranking": formats.ranking,
     }
@@ -261,11 +260,17 @@ def findings_of(table: str, root: Path) -> str:
 
 
 def _html(text: str) -> str:
-    """Markdown as HTML; tags in it stay text."""
+    """Markdown of a template as HTML, with anchors at the headings of sections."""
     from markdown_it import MarkdownIt
 
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    return str(markdown.render(text.replace(formats.DOLLAR, "$")))
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
+    tokens = markdown.parse(text.replace(formats.DOLLAR, "$"))
+    for token, content in pairwise(tokens):
+        if token.type == "heading_open" and token.tag == "h2":
+            token.attrSet("id", "-".join(re.findall(r"\w+", content.content.lower())))
+        elif token.type == "table_open":
+            token.attrSet("class", "plain")
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
 def _html_line(text: str) -> str:

@@ -54,7 +54,7 @@ def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
     folder = report_of(results, tmp_path)
     block = (folder / "README.md").read_text().partition("### After local training")[2].partition("###")[0]
     assert "| FedAvg | *not recorded* |" in block
-    assert ">not recorded</span>" in (folder / "index.html").read_text()
+    assert "<em>not recorded</em>" in (folder / "index.html").read_text()
     with (folder / "moments.csv").open() as lines:
         rows = [(row["row"], row["moment"]) for row in csv.DictReader(lines)]
     assert ("fedavg", "post_aggregation") in rows

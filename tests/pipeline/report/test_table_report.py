@@ -174,6 +174,13 @@ def test_the_page_s_ids_are_unique(page):
     assert len(ids) == len(set(ids))
 
 
+def test_the_page_has_the_sections_of_the_readme_and_links_to_each(readme, page):
+    sections = re.findall("^## (.+)", readme, re.MULTILINE)
+    assert "Convergence" in sections
+    assert re.findall('<a href="#[^"]+">([A-Z][^<]+)</a>\n', page) == sections
+    assert set(re.findall(r'<a [^>]*href="#([^"]+)"', page)) <= set(re.findall(r'\bid="([^"]+)"', page))
+
+
 def test_the_same_results_give_the_same_files(root, folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     write_report("paper-table3", root)
