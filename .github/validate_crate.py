@@ -21,7 +21,7 @@ CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 NOT_POSSIBLE = (
     "process-run-crate-0.5_3.2",  # an address of the code, and
     "ro-crate-1.1_31.2",  # one of its authors: CITATION.cff states none
-    "process-run-crate-0.5_5.1",  # an address as identifier, also of `dvc.yaml`, which is a file of the crate
+    "process-run-crate-0.5_5.1",  # an address as identifier, also of the workflow, a file of the crate
 )
 """Recommendations that are not checked."""
 

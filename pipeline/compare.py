@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_text
 from pfl.methods import METHODS
 from pipeline.report.comparison import ComparedColumn, compare_rows, compare_tables
@@ -54,7 +54,7 @@ def compared(
     """What `compare` returns, as it is printed."""
     if method is None:
         if len(set(tables)) < max(2, len(tables)):
-            raise InvalidInput("tables", ", ".join(tables), "two or more different ones, or one and a method")
+            raise InvalidInput("tables", ", ".join(tables), "several different tables, or one and --method")
         summaries = [summarise(results_of(name)) for name in tables]
         check_names("settings", settings, {name for summary in summaries for name in summary.table.settings})
         return compare_tables(summaries, settings)
@@ -98,16 +98,16 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
     table = load_table(base)
     check_names("method", [method], METHODS)
     if method in table.row_labels:
-        raise InvalidInput("method", method, f"one that is no row of {base}")
+        raise InvalidInput("method", method, f"a method that is not in {base}")
     if name not in table_names():
         file = TABLES / f"{name}.yaml"
         title = f"{table.title}, with {method}"
         write_text(file, dumped({"extends": base, "title": title, "reference": method, **changes}))
-        print(f"{file} is new; commit it, and results/ledger/ keeps its records")
+        print(f"{file} is new; results/ledger/ gets only records of runs after its commit")
         return name
     file, rows = table_file(name), load_table(name).row_labels
     if method not in rows:
-        raise InvalidInput(str(file), "its methods", f"a table with the row {method}")
+        raise Missing(str(file), f"no row {method}", "it among the methods")
     if lacking := [row for row in table.row_labels if row not in rows]:
         log.warning("%s lacks rows that %s has: %s", file, base, ", ".join(lacking))
     return name

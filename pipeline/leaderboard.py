@@ -1,11 +1,11 @@
-"""`pfl leaderboard add`: a method in its place on a leaderboard, searched and run under the same budgets."""
+"""`pfl leaderboard add`: a method's rank on a leaderboard, tuned with the same budget."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from textwrap import fill
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
 from pipeline.report.formats import aligned
@@ -42,9 +42,7 @@ def add(base: str, method: str) -> tuple[Board, Path]:
     run_row(name, method, settings)
     with_method = board(summarise(results_of(name)))
     if not with_method or method not in {standing.row for standing in with_method.standings}:
-        raise InvalidInput(
-            "method", method, f"one whose runs succeed; `pfl ledger why {name}` lists the others"
-        )
+        raise Conflict("method", f"runs of {method} failed", f"`pfl ledger why {name}` lists them")
     return with_method, write_report(name, Path.cwd())
 
 
@@ -59,5 +57,5 @@ def text(board: Board, method: str) -> str:
         gain = standing.gain.shown if standing.gain and standing.tuned else "pinned kept"
         grid.append((marks, standing.label, rank, points(standing.accuracy), gap, gain))
     own = next(standing for standing in board.standings if standing.row == method)
-    place = f"{label} has place {own.place} of {len(board.standings)}."
+    place = f"{label} is ranked {own.place} of {len(board.standings)}."
     return "\n".join([*aligned(grid), "", place, "", fill(RULE, 100), ""])

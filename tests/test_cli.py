@@ -177,10 +177,10 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--seeds", "0,-1"], ["seeds", "-1", "non-negative"]),
         (["--seeds", ""], ["seeds", "integers"]),
         (["--threads", "100000000"], ["threads", "100000000", "[1, 1024]"]),
-        (["--seed", "1", "--seeds", "1,2"], ["--seed", "beside --seeds", "one of the two"]),
+        (["--seed", "1", "--seeds", "1,2"], ["--seed: given with --seeds; use one of the two"]),
         (
             ["--partition", "domain", "--partition-file", "p.json"],
-            ["--partition", "beside --partition-file", "one of the two"],
+            ["--partition: given with --partition-file; use one of the two"],
         ),
         (["--set", "mu=1", "--set", "mu=2"], ["--set", "mu=2", "one value of mu"]),
         (["--method", "fedprox", "--set", f"mu={'9' * 5000}"], ["mu", "9999", "number"]),

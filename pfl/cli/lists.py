@@ -123,7 +123,7 @@ def models() -> None:
 
 
 def metrics() -> None:
-    """List the metrics beside accuracy."""
+    """List the metrics other than accuracy."""
     from pfl.client_metrics import CLIENT_METRICS
 
     _show(CLIENT_METRICS)

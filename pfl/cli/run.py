@@ -15,7 +15,7 @@ import typer
 
 from pfl.cli.options import EXECUTED, check_files, names_in, with_options
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY, Config, Execution
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import amount
 from pfl.run.api import simulate
@@ -244,9 +244,9 @@ def _check_combinations(context: typer.Context) -> None:
     given = [name for name in options if name and _on_command_line(context, name)]
     for name in given:
         if (other := IN_PLACE_OF.get(name)) in given:
-            raise InvalidInput(options[other], f"beside {options[name]}", "one of the two")
+            raise Conflict(options[other], f"given with {options[name]}", "use one of the two")
     if "resume" in given and "checkpoint" not in given:
-        raise InvalidInput("--resume", "without a folder", "--checkpoint DIR beside it")
+        raise Conflict("--resume", "given without --checkpoint DIR", "name its folder")
 
 
 def _on_command_line(context: typer.Context, name: str) -> bool:

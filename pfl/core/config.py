@@ -116,7 +116,7 @@ class Config:
     eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
     metrics: tuple[str, ...] = ()
-    """Metrics of the last evaluation beside accuracy, at the moment that the method reports: names of
+    """Metrics of the last evaluation besides accuracy, at the moment that the method reports: names of
     `pfl metrics`."""
     patience: CountOrZero = 0
     """Early stopping: a seed ends after this many evaluations in a row without a new best accuracy, which is

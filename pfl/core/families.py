@@ -7,7 +7,7 @@ FAMILIES = {
     "local objective": "One global model; the clients' local objective keeps them from drifting apart.",
     "server optimisation": "One global model; the server does more than average.",
     "personal layers": "Clients share a part of the network and keep the rest to themselves.",
-    "personal model": "Clients train a model of their own beside the global one.",
+    "personal model": "Clients train a model of their own besides the global one.",
     "mixing": "Each client gets its own mixture of the clients' models.",
     "hypernetwork": "A network on the server makes each client's model.",
     "knowledge transfer": "Features, class prototypes, generators or predictions teach the clients.",

@@ -126,7 +126,7 @@ def simulate(
         raise InvalidInput("on_round", on_round, accepted)
     if measure and config.observe != Config.observe:
         raise InvalidInput(
-            "measure", "a function", f"None beside observe {config.observe}, which measures, too"
+            "measure", "a function", f"None with observe {config.observe}, which also measures"
         )
     for line in (*warnings_of(config), *execution_warnings(execution)):
         warnings.warn(line, OptionWarning, stacklevel=2)

@@ -308,7 +308,7 @@ def load_models(
         for name, registry in (("method", METHODS), ("model", MODELS)):
             known = getattr(config, name)
             if not given[name] and (known not in registry or registry.was_added(known)):
-                raise InvalidInput(name, "none", f"{known}, which the models are of, as the argument {name}")
+                raise InvalidInput(name, "none", f"{known}, that of the models, as the argument {name}")
             component = f"{KINDS[name]} {known}"
             if not given[name] and saved.get(component) != digests.get(component):
                 accepted = f"the plugin that the models were saved with, or its object as the argument {name}"

@@ -35,14 +35,14 @@ def add_commands(app: typer.Typer) -> None:
     ledger.command("why")(in_project(why_))
     ledger.command("verify")(in_project(verify_))
     app.add_typer(ledger, name="ledger")
-    search = typer.Typer(help="Exchange the outcome of hyperparameter searches.", no_args_is_help=True)
+    search = typer.Typer(help="Export or import configurations of searches.", no_args_is_help=True)
     search.command("export")(in_project(export_))
     search.command("import")(in_project(import_trials_))
     app.add_typer(search, name="search")
-    leaderboard = typer.Typer(help="Place a method on a leaderboard.", no_args_is_help=True)
+    leaderboard = typer.Typer(help="Rank a method on a leaderboard.", no_args_is_help=True)
     leaderboard.command()(in_project(leaderboards.add))
     app.add_typer(leaderboard, name="leaderboard")
-    export = typer.Typer(help="Evidence in standard formats.", no_args_is_help=True)
+    export = typer.Typer(help="Write results in standard formats.", no_args_is_help=True)
     export.command()(in_project(exports.rocrate))
     export.command()(in_project(exports.croissant))
     export.command()(in_project(exports.claims))
@@ -58,7 +58,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     table: Annotated[str, typer.Option(help="A built-in table; `digits` takes a few minutes.")] = "digits",
     results: Annotated[
-        bool, typer.Option("--results", help="With the published records of the table's runs.")
+        bool, typer.Option("--results", help="Also copy the published records of its runs.")
     ] = False,
 ) -> None:
     """Create a project with a table, ready for `dvc repro`.
@@ -195,15 +195,16 @@ def import_(
 
 
 def why_(table: TableName) -> None:
-    """List the pending runs of a table, and why they are pending."""
+    """Show which runs of a table are pending, and why."""
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
     from pipeline.sweep.collection import pending
     from pipeline.sweep.why import why
 
+    part = load_part(table)
     ledger = Ledger(current_sources(table))
-    print("\n".join(why(pending(table, load_part(table), ledger), ledger)))
+    print("\n".join(why(pending(table, part, ledger), ledger)))
 
 
 def verify_(
@@ -244,7 +245,7 @@ def verify_(
 
 
 def export_(table: TableName) -> None:
-    """Print a table that pins what the search of another one selected.
+    """Print a table that pins the configurations that a search selected.
 
     For example `pfl search export digits > tables/digits-tuned.yaml`.
     """
@@ -271,7 +272,7 @@ def import_trials_(
         ),
     ],
 ) -> None:
-    """Let the search of a table begin from trials of other searches.
+    """Start the search of a table from trials of other searches.
 
     The trials that fit are written to TABLE.prior.csv next to the table's file and replace those of an
     earlier import. For example `pfl search import digits --from digits-search`.
@@ -282,7 +283,7 @@ def import_trials_(
 
 
 def track(table: TableName) -> None:
-    """Pass a table's results to MLflow, or another tracker, again.
+    """Send a table's results to the tracker again.
 
     For a tracker whose store was lost or moved, or that failed during the sweep.
     """
@@ -309,7 +310,7 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
-            help="By default as in params.yaml; all published tables with --publish.",
+            help="By default those of params.yaml; with --publish, all published.",
             autocompletion=matching_tables,
         ),
     ] = None,
@@ -357,12 +358,12 @@ def compare(
     ],
     method: Annotated[
         str | None,
-        typer.Option(help="Run this method in a table that extends TABLE by it; see `pfl methods`."),
+        typer.Option(help="Run this method in the settings of TABLE; see `pfl methods`."),
     ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Some settings; by default all, or with --method those whose data are here."
+            metavar="A,B", help="Only these settings; by default all or, with --method, those with data."
         ),
     ] = None,
     out: Annotated[
@@ -398,7 +399,7 @@ def reproduce(
             metavar="TABLE", help="A paper's table; see `pfl tables`.", autocompletion=matching_tables
         ),
     ],
-    hours: Annotated[float, typer.Option(min=0, help="Time for the computation, which ends then.")],
+    hours: Annotated[float, typer.Option(min=0, help="Time after which the computation ends.")],
     settings: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only these settings; by default all.")
     ] = None,

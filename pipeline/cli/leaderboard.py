@@ -11,13 +11,13 @@ import typer
 def add(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="A plugin's method; see `pfl methods`.")],
     table: Annotated[
-        str, typer.Option(help="A table with `report: leaderboard`; that of the digits takes minutes.")
+        str, typer.Option(help="A table with `report: leaderboard`; the default takes minutes.")
     ] = "leaderboard-digits",
 ) -> None:
-    """Show a method in its place on a leaderboard.
+    """Rank a method on a leaderboard.
 
-    The method is searched and run with the budgets and seeds of all others, whose runs come out of the
-    ledger. The published page of the leaderboard stays as it is. For example, in a project of
+    The method is tuned and run with the same budget and seeds as all others, whose runs come from the
+    ledger. The published page of the leaderboard does not change. For example, in a project of
     `pfl init --table leaderboard-digits --results FOLDER`: `pfl leaderboard add mymethod`.
     """
     from pipeline.leaderboard import add, text

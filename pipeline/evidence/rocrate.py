@@ -26,7 +26,8 @@ from pipeline.store.results import Results, load_results
 from pipeline.store.rows import ROWS
 
 METADATA = "ro-crate-metadata.json"
-WORKFLOW = "dvc.yaml"
+STAGES = "dvc.yaml"
+WORKFLOW = "workflow.yaml"  # DVC would read a `dvc.yaml` in any folder of the project as its own
 LOCK = "requirements.lock"
 README = "README.md"
 TABLE = "table.yaml"
@@ -72,8 +73,8 @@ def write_crate(table: str, out: Path) -> int:
     report = report_folder(table)
     if not report.is_dir():
         raise Missing("report", str(report), f"the report of the table; `pfl report {table}` writes it")
-    if not Path(WORKFLOW).exists():
-        raise Missing(WORKFLOW, "no such file", "a project (`pfl init` makes one)")
+    if not Path(STAGES).exists():
+        raise Missing(STAGES, "no such file", "a project (`pfl init` makes one)")
     write_croissant(table, out / PARTITIONS)
     content = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     write_text(out / TABLE, dumped(content))
@@ -81,7 +82,7 @@ def write_crate(table: str, out: Path) -> int:
     if trials := [trial for of_cell in prior.values() for trial in of_cell]:
         write_text(out / PRIOR, prior_text(trials))
     with writing(out, "out"):
-        shutil.copyfile(WORKFLOW, out / WORKFLOW)
+        shutil.copyfile(STAGES, out / WORKFLOW)
         if Path(LOCK).exists():
             shutil.copyfile(LOCK, out / LOCK)
         for name in (ROWS, RESULTS):

@@ -115,7 +115,7 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
             grid.append((row, *texts, *gaps))
         columns.append(ComparedColumn(label, tuple(cells), tuple(grid)))
     if not shared:
-        accepted = "tables that share a setting and the printed name of a row in it"
+        accepted = "tables with a common setting and a common row in it, by its printed name"
         raise InvalidInput("tables", ", ".join(names), accepted)
     return columns
 

@@ -43,7 +43,7 @@ class Evaluation(Strict):
     every: int = Field(default=5, ge=1)
     """Rounds between evaluations; the last round is always evaluated."""
     metrics: list[str] = []
-    """Metrics beside accuracy, names of `pfl metrics`; see [Metrics](tables.md#metrics)."""
+    """Metrics besides accuracy, names of `pfl metrics`; see [Metrics](tables.md#metrics)."""
     metric: Metric = "pooled"
     """Accuracy in percent over all test samples (`pooled`), or its mean over the clients, weighted by their
     training samples or not; the time of local training in 10^-4 s per sample; or the similarity of two
@@ -78,7 +78,7 @@ class Evaluation(Strict):
         overridden = self.model_copy(update=said)
         asked = (overridden.which, overridden.moment, overridden.group)
         if overridden.clients and asked != ("last", "headline", None):
-            accepted = "last, headline and no group beside clients"
+            accepted = "last, headline and no group with clients"
             raise InvalidInput("evaluation", ", ".join(map(str, asked)), accepted)
         if overridden.clients and overridden.clients[0] > overridden.clients[1]:
             raise InvalidInput("evaluation.clients", overridden.clients, "the first client before the last")

@@ -79,7 +79,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     if scheduler.ran:
         push = "`dvc push` while params.yaml selects the table"
         share = (
-            f"use {push}; records of uncommitted files are not copied to {PUBLISHED}/"
+            f"use {push}; {PUBLISHED}/ gets no records of uncommitted files"
             if ledger.sources.dirty
             else f"commit {PUBLISHED}/{name}.jsonl, or use {push}"
         )

@@ -63,7 +63,7 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables, r
     [
         (
             ["small"],
-            "tables: small is not accepted; expected two or more different ones, or one and a method",
+            "tables: small is not accepted; expected several different tables, or one and --method",
         ),
         (["small", "slow", "--method", "fedper"], "expected one table, in which the method is run"),
         (["small", "slow", "--settings", "dri"], "did you mean 'dir'"),
@@ -72,7 +72,7 @@ def test_a_comparison_is_printed_and_written_by_the_suffix_of_the_file(tables, r
         (["small", "sloww"], "did you mean 'slow'"),
         (
             ["small", "--method", "fedavg"],
-            "method: fedavg is not accepted; expected one that is no row of small",
+            "method: fedavg is not accepted; expected a method that is not in small",
         ),
         (["small", "--method", "fedpper"], "did you mean 'fedper'"),
         (["small", "--method", "fedper", "--out", "params.yaml/x.md"], "--out: "),
@@ -90,7 +90,7 @@ def test_a_mistake_is_one_line_and_nothing_is_run_or_written(tables, ran, argume
 def test_tables_without_a_common_cell_cannot_be_compared(tables):
     (tables / "tables/other.yaml").write_text("extends: small\nmethods: [fedper]\n")
     fill_ledger("other")
-    with pytest.raises(InvalidInput, match="share a setting and the printed name of a row"):
+    with pytest.raises(InvalidInput, match="a common setting and a common row"):
         compare("small", "other")
 
 

@@ -34,7 +34,7 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
     assert {trial.cell for trial in ran} == {"dir/fedper"}
     table = load_table("board-with-fedper")
     assert (table.search.budget, table.seeds) == (1, [0, 1, 2])
-    assert "FedPer has place " in done.stdout
+    assert "FedPer is ranked " in done.stdout
     assert "→" in done.stdout
     report = Path("results/board-with-fedper/report")
     assert "Minus FedPer" in (report / "README.md").read_text()
@@ -54,7 +54,7 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
         ),
         (
             ["fedavg", "--table", "board"],
-            "method: fedavg is not accepted; expected one that is no row of board",
+            "method: fedavg is not accepted; expected a method that is not in board",
         ),
         (["fedpper", "--table", "board"], "did you mean 'fedper'"),
         (["fedper"], "error: --table: leaderboard-digits is not accepted"),

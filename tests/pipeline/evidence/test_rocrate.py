@@ -93,6 +93,11 @@ def test_licence_authors_and_addresses_are_those_of_the_project(out, reported):
     assert entities["#code-0"]["url"] == "https://example.org/code"
 
 
+def test_dvc_finds_no_stages_in_a_crate_that_is_written_into_the_project(out):
+    assert not list(out.rglob("dvc.yaml"))
+    assert (out / crate_of(out)["#sweep"]["instrument"]["@id"]).read_text() == "stages: {}\n"
+
+
 def test_a_crate_needs_an_empty_folder_and_a_report(out, reported):
     with pytest.raises(InvalidInput, match=r"out: .* expected a folder that does not exist, or is empty"):
         write_crate("small", out)

@@ -141,6 +141,11 @@ def test_pending_runs_of_a_table_that_is_not_selected_are_those_of_all_of_it():
 
 
 @pytest.mark.usefixtures("removed")
+def test_pending_runs_of_an_unknown_table_are_refused_with_the_tables_that_there_are():
+    assert "table: smal is not accepted; expected one of other, small" in pfl("ledger", "why", "smal").stderr
+
+
+@pytest.mark.usefixtures("removed")
 def test_selections_of_a_search_are_exported_from_the_ledger(edit):
     edit("evaluation: {every: 1}\n", "evaluation: {every: 1}\nsearch: {trials: 4}\n")
     fill_ledger("small")

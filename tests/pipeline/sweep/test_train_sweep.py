@@ -76,8 +76,8 @@ def test_a_sweep_writes_results_and_metrics(ready):
         (False, "commit results/ledger/small.jsonl, or use `dvc push` while params.yaml selects the table"),
         (
             True,
-            "use `dvc push` while params.yaml selects the table; records of uncommitted files are not copied "
-            "to results/ledger/",
+            "use `dvc push` while params.yaml selects the table; results/ledger/ gets no records of "
+            "uncommitted files",
         ),
     ],
 )
