@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.hook_check import check_mixing, check_participants, name_of
+from pfl.engine.hook_check import check_mixing, check_participants
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -26,6 +26,7 @@ from pfl.engine.mixing import (
     mix,
     mixed,
 )
+from pfl.engine.phase_check import name_of
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | T
     matrices = server.groups.resolve(mixing, server.config.bn_stats)
     for name, matrix in {id(matrix): (name, matrix) for name, matrix in matrices.items()}.values():
         if not isinstance(matrix, Tensor):
-            check_rows(matrix, f"{name_of(server, hook)}: {name}")
+            check_rows(matrix, f"{name_of(server.program.method, hook)}: {name}")
     for name, matrix in matrices.items():
         server.traffic.add_mixing(name, matrix, server.bank.shape(name).numel(), len(server.participants))
     return matrices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase as fnmatch
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ import torch
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
+from pfl.engine import local_training
+from pfl.engine.client import Step
 from pfl.engine.method import Phase
 from pfl.engine.mixing import Average, Dense, Identity
 
@@ -21,6 +24,9 @@ def returning(hook, value):
         return value(*arguments[1:]) if callable(value) else value
 
     return type("Wrong", (pfl.Method,), {"__doc__": "A wrong method.", "__module__": __name__, hook: answer})
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["loop", "stacked"])
 
 
 def simulated(method, execution=Execution()):
@@ -81,11 +87,90 @@ def simulated(method, execution=Execution()):
         ),
     ],
 )
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@BACKENDS
 def test_it_is_refused(hook, value, complaint, backend):
     line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
     with pytest.raises(InvalidInput, match=rf"^Wrong\.{hook}: .*{line}"):
         simulated(returning(hook, value), Execution(backend=backend))
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "complaint"),
+    [
+        ("loss", 0.5, ": a return value of type float is not accepted; expected a tensor of shape ()"),
+        ("loss", lambda _, batch: batch.x.flatten(1).mean(1), ": a tensor of shape (*) is not accepted"),
+        ("loss", torch.tensor(0.5), ": a constant is not accepted; expected a loss that depends on the"),
+        (
+            "logits",
+            lambda client, x: client.net(x)[:, 0],
+            ": a tensor of shape (*) is not accepted; expected a tensor (images, classes) of shape (*, 10)",
+        ),
+        (
+            "personal",
+            [],
+            ": a return value of type list is not accepted; expected a mapping from the name",
+        ),
+        ("personal", {}, ": a mapping without '*' is not accepted"),
+        (
+            "personal",
+            lambda server, moment, clients: {**server.personal(moment, clients), "new": torch.zeros(4)},
+            ": a mapping with 'new' is not accepted",
+        ),
+        (
+            "personal",
+            lambda server, moment, clients: {
+                **server.personal(moment, clients),
+                "head.bias": torch.zeros(10),
+            },
+            ": head.bias: a tensor of shape (10,) is not accepted; expected a tensor of shape (4, 10)",
+        ),
+    ],
+)
+@BACKENDS
+def test_what_a_client_computes_is_refused_before_a_round_ends(hook, value, complaint, backend):
+    with pytest.raises(InvalidInput) as error:
+        simulated(returning(hook, value), Execution(backend=backend))
+    assert fnmatch(str(error.value), f"Wrong.{hook}{complaint}*")
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"loss": lambda *_: None}, "loss): a return value of type NoneType is not accepted"),
+        ({"gradient": lambda *_: torch.zeros(1)}, "gradient): a return value of type Tensor is"),
+        (
+            {"gradient": lambda *_: ({}, torch.zeros(()))},
+            "gradient): a mapping without '*' is not accepted; expected a mapping from the parameters in",
+        ),
+        (
+            {"gradient": lambda client, _: (dict(client.weights), torch.zeros(1))},
+            "gradient): loss: a tensor of shape (1,) is not accepted; expected a tensor of shape ()",
+        ),
+        ({"step": lambda client, *_: client.weights}, "step): a return value of type dict is not"),
+        (
+            {"step": lambda *_: Step({"head.bias": torch.zeros(1)}, torch.zeros(()))},
+            "step): head.bias: a tensor of shape (1,) is not accepted; expected a tensor of shape (10,)",
+        ),
+        (
+            {"step": lambda *_: Step({"heads": torch.zeros(1)}, torch.zeros(()))},
+            "step): params: 'heads' is not accepted; expected names of parameters in training",
+        ),
+    ],
+)
+@BACKENDS
+def test_a_hook_of_a_phase_is_refused(phase, complaint, backend):
+    with pytest.raises(InvalidInput) as error:
+        simulated(returning("phases", (Phase(**phase),)), Execution(backend=backend))
+    assert fnmatch(str(error.value), f"Wrong: Phase({complaint}*")
+
+
+@BACKENDS
+def test_what_clients_compute_is_checked_once_and_not_in_every_step(backend, monkeypatch):
+    checked = []
+    monkeypatch.setattr(local_training, "with_checks", lambda phase, *_: checked.append(phase) or phase)
+    execution = Execution(backend=backend)
+    pfl.simulate("fedavg", clients=4, rounds=3, epochs=1, execution=execution, progress=False)
+    assert checked == [Phase()]
 
 
 def test_what_a_training_of_its_own_gets_names_its_purpose():
