@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,7 @@ from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Su
 from pfl.engine.phase_check import Shape, check_tensor, name_of, wrong_type
 
 if TYPE_CHECKING:
+    from pfl.engine.method import Method, Moment
     from pfl.engine.server import Server
 
 
@@ -58,6 +59,19 @@ def check_participants(server: Server, clients: Any) -> None:
     ids = clients.tolist()
     if len(set(ids)) < len(ids) or min(ids) < 0 or max(ids) >= server.clients:
         raise InvalidInput(where, ids, accepted)
+
+
+def check_headline(method: Method, moments: Sequence[Moment]) -> None:
+    """Check that a method's headline is one of the ``moments`` at which its models are evaluated.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    if method.headline not in moments:
+        accepted = " or ".join(moments)
+        if "adapted" not in moments:
+            accepted += "; adapted requires phases from the hook adaptation"
+        raise InvalidInput(name_of(method, "headline"), method.headline, accepted)
 
 
 def check_client_groups(server: Server, groups: Any) -> None:

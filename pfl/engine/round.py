@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.hook_check import check_mixing, check_participants
+from pfl.engine.evaluation import moments
+from pfl.engine.hook_check import check_headline, check_mixing, check_participants
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -51,6 +52,8 @@ def end_round(server: Server, method: Method, task: Task, trained: Trained) -> N
     """Receive the participants' results, and aggregate."""
     server.receive(task, trained)
     aggregate(server, method.aggregate(server))
+    if server.round == 1:
+        check_headline(method, moments(method, server))
 
 
 def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:

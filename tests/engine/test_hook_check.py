@@ -173,6 +173,24 @@ def test_what_clients_compute_is_checked_once_and_not_in_every_step(backend, mon
     assert checked == [Phase()]
 
 
+@pytest.mark.parametrize("headline", ["adapted", "post_training"])
+def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline):
+    class Wrong(pfl.Method):
+        """A wrong method."""
+
+        def aggregate(self, server):
+            assert server.round == 1
+            return {}
+
+    Wrong.headline = headline
+    with pytest.raises(InvalidInput) as error:
+        pfl.simulate(Wrong, clients=4, rounds=5, epochs=1, progress=False)
+    assert str(error.value) == (
+        f"Wrong.headline: {headline} is not accepted; expected post_aggregation or post_local; "
+        "adapted requires phases from the hook adaptation"
+    )
+
+
 def test_what_a_training_of_its_own_gets_names_its_purpose():
     def trained(server):
         server.train("warm up", server.everybody, server.bank.tensors, [None])
