@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
-from pfl.engine.phase_check import Shape, check_tensor, name_of, wrong_type
+from pfl.engine.phase_check import Shape, check_stacks, check_tensor, name_of, wrong_type
 
 if TYPE_CHECKING:
     from pfl.engine.method import Method, Moment
@@ -30,6 +30,7 @@ def check_mixing(server: Server, hook: str, mixing: Any) -> None:
     trained = hook == "aggregate"
     for group, value in mixing.items():
         if isinstance(value, Sent) and not trained:
+            check_stacks(f"{where}: {group}: Sent", value.tensors, *sorted({1, len(server.participant_ids)}))
             continue
         if group not in server.groups and not trained and not isinstance(value, Matrix):
             accepted = "a group or a tensor of the clients, or Sent(...) for anything else that they receive"

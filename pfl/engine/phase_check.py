@@ -11,6 +11,7 @@ from types import MethodType
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.client import Batch, Client, Step
@@ -149,6 +150,24 @@ def check_tensor(where: str, value: Any, shape: Shape, accepted: str = "a tensor
         raise wrong_type(where, value, accepted)
     if value.shape != shape:
         raise InvalidInput(where, f"a tensor of shape {tuple(value.shape)}", accepted)
+
+
+def check_stacks(where: str, nested: Any, *rows: int) -> None:
+    """Check tensors, nested by name, that the hook ``where`` returned or stored.
+
+    Args:
+        rows: accepted lengths of the first dimension of each; by default any shape.
+
+    Raises:
+        InvalidInput: one is no tensor, or has another length.
+    """
+    accepted = f"a tensor ({' or '.join(map(str, rows))}, ...)" if rows else "a tensor"
+    for path, value in tree_leaves_with_path(nested):
+        place = f"{where}{keystr(path)}"
+        if not isinstance(value, Tensor):
+            raise InvalidInput(place, f"a value of type {type(value).__name__}", accepted)
+        if rows and (not value.dim() or len(value) not in rows):
+            raise InvalidInput(place, f"a tensor of shape {tuple(value.shape)}", accepted)
 
 
 def name_of(method: Method, hook: str) -> str:

@@ -14,7 +14,7 @@ from pfl.core.errors import InvalidInput
 from pfl.engine import local_training
 from pfl.engine.client import Step
 from pfl.engine.method import Phase
-from pfl.engine.mixing import Average, Dense, Identity
+from pfl.engine.mixing import Average, Dense, Identity, Sent
 
 
 def returning(hook, value):
@@ -171,6 +171,44 @@ def test_what_clients_compute_is_checked_once_and_not_in_every_step(backend, mon
     execution = Execution(backend=backend)
     pfl.simulate("fedavg", clients=4, rounds=3, epochs=1, execution=execution, progress=False)
     assert checked == [Phase()]
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "complaint"),
+    [
+        (
+            "initialise",
+            lambda server: server.state.update(step=0.5),
+            "state['step']: a value of type float is not accepted; expected a tensor",
+        ),
+        (
+            "initialise",
+            lambda server: server.client_state.update(variate={"head.bias": torch.zeros(3, 10)}),
+            "client_state['variate']['head.bias']: a tensor of shape (3, 10) is not accepted; "
+            "expected a tensor (4, ...)",
+        ),
+        (
+            "initialise",
+            lambda server: server.client_state.update(rate=torch.tensor(0.5)),
+            "client_state['rate']: a tensor of shape () is not accepted; expected a tensor (4, ...)",
+        ),
+        (
+            "dispatch",
+            {"drift": Sent(0.5)},
+            "drift: Sent: a value of type float is not accepted; expected a tensor (1 or 4, ...)",
+        ),
+        (
+            "dispatch",
+            {"drift": Sent({"head.bias": torch.zeros(3, 10)})},
+            "drift: Sent['head.bias']: a tensor of shape (3, 10) is not accepted; "
+            "expected a tensor (1 or 4, ...)",
+        ),
+    ],
+)
+def test_what_a_method_stores_or_sends_has_a_row_per_client(hook, value, complaint):
+    with pytest.raises(InvalidInput) as error:
+        pfl.simulate(returning(hook, value), clients=4, participation=1.0, rounds=1, progress=False)
+    assert str(error.value) == f"Wrong.{hook}: {complaint}"
 
 
 @pytest.mark.parametrize("headline", ["adapted", "post_training"])
