@@ -160,7 +160,9 @@ class _Check:
             if matrix.own is not None:
                 self._require("a Dense with own weights", matrix.own, (len(matrix.matrix),))
 
-    def _require(self, what: str, tensor: Tensor, *accepted: Shape) -> None:
+    def _require(self, what: str, tensor: Any, *accepted: Shape) -> None:
+        if not isinstance(tensor, Tensor):
+            raise InvalidInput(self.where, f"{what} of type {type(tensor).__name__}", "a tensor")
         if tuple(tensor.shape) not in accepted:
             shapes = " or ".join(map(str, accepted))
             raise InvalidInput(self.where, f"{what} of shape {tuple(tensor.shape)}", f"shape {shapes}")

@@ -25,7 +25,8 @@ def check_phases(where: str, phases: Any, groups: Groups) -> None:
     """Check a local program, which ``where`` returned or gave.
 
     Raises:
-        InvalidInput: it is no tuple of phases, or a phase has an unknown group or an impossible number.
+        InvalidInput: it is no tuple of phases, or a phase has an unknown group, nothing to train or an
+            impossible number.
     """
     if not isinstance(phases, tuple | list):
         raise InvalidInput(where, f"a return value of type {type(phases).__name__}", "a tuple of Phase(...)")
@@ -40,10 +41,13 @@ def check_phases(where: str, phases: Any, groups: Groups) -> None:
         if not isinstance(phase.trains, tuple | list):
             raise InvalidInput(f"{where}: Phase(trains)", repr(phase.trains), "a tuple of groups")
         try:
-            groups.trained(phase.trains)
+            trained = groups.trained(phase.trains)
         except InvalidInput as error:
             error.locate(f"{where}: Phase(trains)")
             raise
+        if not trained and phase.step is None:
+            accepted = "groups of which one has parameters, or a step of its own"
+            raise InvalidInput(f"{where}: Phase(trains)", repr(phase.trains), accepted)
 
 
 _NUMBERS = {

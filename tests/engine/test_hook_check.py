@@ -49,6 +49,12 @@ def simulated(method, execution=Execution()):
         ("phases", ("all",), "a value of type str is not accepted; expected a tuple of Phase(...)"),
         ("phases", (Phase(trains="head"),), "Phase(trains): 'head' is not accepted; expected a tuple of"),
         ("phases", (Phase(trains=("haed",)),), "Phase(trains): group: haed is not accepted; expected one of"),
+        (
+            "phases",
+            (Phase(trains=()),),
+            "Phase(trains): () is not accepted; expected groups of which one",
+        ),
+        ("phases", (Phase(trains=("bn_stats",)),), "Phase(trains): ('bn_stats',) is not accepted"),
         ("phases", (Phase(epochs=-1),), "Phase(epochs): -1 is not accepted; expected a non-negative number"),
         ("phases", (Phase(epochs=float("nan")),), "Phase(epochs): nan is not accepted"),
         ("phases", (Phase(steps=1.5),), "Phase(steps): 1.5 is not accepted; expected a non-negative integer"),
@@ -74,6 +80,11 @@ def simulated(method, execution=Execution()):
             "aggregate",
             {"head.bias": Average(torch.tensor([0.5, 1.5]))},
             "head.bias: Average with a row of sum 2 and smallest weight 0.5 is not accepted; expected ro",
+        ),
+        (
+            "aggregate",
+            {"head.bias": Average([0.5, 0.5])},
+            "head.bias: an Average with weights of type list is not accepted; expected a tensor",
         ),
         (
             "dispatch",
