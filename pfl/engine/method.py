@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pfl.core.errors import unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.hyper import Hyperparameter
 from pfl.engine.mixing import Dispatch, Mixing
 
@@ -223,7 +223,16 @@ class Method:
 
     @classmethod
     def declarations(cls) -> dict[str, Hyperparameter]:
-        """The method's hyperparameters by name."""
+        """The method's hyperparameters by name.
+
+        Raises:
+            InvalidInput: a class that declares one is no dataclass.
+        """
+        for owner in cls.__mro__:
+            for name, value in vars(owner).items():
+                if isinstance(value, dataclasses.Field):  # a dataclass has the default there
+                    where, accepted = f"{owner.__name__}.{name}", "@dataclass(frozen=True) before the class"
+                    raise InvalidInput(where, "a hyperparameter of no dataclass", accepted)
         return {f.name: f.metadata["hyper"] for f in dataclasses.fields(cls) if "hyper" in f.metadata}
 
     @classmethod

@@ -11,6 +11,7 @@ import torch
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
 from pfl.engine import local_training
 from pfl.engine.client import Step
 from pfl.engine.method import Phase
@@ -237,6 +238,32 @@ def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline)
     assert str(error.value) == (
         f"Wrong.headline: {headline} is not accepted; expected post_aggregation or post_local; "
         "adapted requires phases from the hook adaptation"
+    )
+
+
+@pytest.mark.parametrize("network", [None, torch.nn.Linear(64, 10)])
+def test_clients_have_a_network_with_extractor_and_head(network):
+    with pytest.raises(InvalidInput, match=r"^Wrong\.client_network: .* expected a Network, perhaps with"):
+        simulated(returning("client_network", lambda *_: network))
+
+
+@pytest.mark.parametrize("lines", ["mu is 0", None])
+def test_warnings_are_several_lines(lines):
+    with pytest.raises(InvalidInput, match=r"^Wrong\.warnings: .* expected a tuple of lines"):
+        simulated(returning("warnings", lines))
+
+
+def test_a_hyperparameter_outside_of_a_dataclass_is_refused():
+    class Wrong(pfl.Method):
+        """A wrong method."""
+
+        mu: float = hyper(0.1, "weight of the term")
+
+    with pytest.raises(InvalidInput) as error:
+        simulated(Wrong)
+    assert str(error.value) == (
+        "Wrong.mu: a hyperparameter of no dataclass is not accepted; "
+        "expected @dataclass(frozen=True) before the class"
     )
 
 
