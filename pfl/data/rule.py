@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pfl.core.hyper import hyper
+from pfl.core.hyper import check_declared, hyper
 from pfl.core.rng import generator
 from pfl.core.text import amount
 
@@ -72,7 +72,12 @@ class Rule(ABC):
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
-        """The options of a specification by name: the argument, the rule's own and the common ones."""
+        """The options of a specification by name: the argument, the rule's own and the common ones.
+
+        Raises:
+            InvalidInput: a class that declares one is no dataclass.
+        """
+        check_declared(cls)
         fields = {field.name: field for field in dataclasses.fields(cls)}
         first = [cls.argument] if cls.argument else []
         last = [name for name in ("min", "test", "unstratified", "seed") if name in fields]

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pfl.core.errors import InvalidInput, unknown_name
-from pfl.core.hyper import Hyperparameter
+from pfl.core.errors import unknown_name
+from pfl.core.hyper import Hyperparameter, check_declared
 from pfl.engine.mixing import Dispatch, Mixing
 
 if TYPE_CHECKING:
@@ -228,11 +228,7 @@ class Method:
         Raises:
             InvalidInput: a class that declares one is no dataclass.
         """
-        for owner in cls.__mro__:
-            for name, value in vars(owner).items():
-                if isinstance(value, dataclasses.Field):  # a dataclass has the default there
-                    where, accepted = f"{owner.__name__}.{name}", "@dataclass(frozen=True) before the class"
-                    raise InvalidInput(where, "a hyperparameter of no dataclass", accepted)
+        check_declared(cls)
         return {f.name: f.metadata["hyper"] for f in dataclasses.fields(cls) if "hyper" in f.metadata}
 
     @classmethod

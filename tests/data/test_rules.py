@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
 from pfl.core.rng import generator
 from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
@@ -87,6 +88,20 @@ def test_what_a_rule_returns_is_checked(base, returned, complaint, data, monkeyp
     monkeypatch.setitem(PARTITIONS._added, "wrong", wrong)
     line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
     with pytest.raises(InvalidInput, match=rf"^Wrong\.{line}"):
+        make_partition("wrong", data, 2)
+
+
+def test_an_option_outside_of_a_dataclass_is_refused(data, monkeypatch):
+    class Wrong(Rule):
+        share: float = hyper(0.5, "of something")
+
+        def divide(self, dataset, clients, notes):
+            return [np.arange(40)] * clients, [np.arange(40, 80)] * clients
+
+    monkeypatch.setitem(PARTITIONS._added, "wrong", Wrong)
+    with pytest.raises(
+        InvalidInput, match=r"^Wrong\.share: a field of a class that is no dataclass is not accepted"
+    ):
         make_partition("wrong", data, 2)
 
 

@@ -262,7 +262,7 @@ def test_a_hyperparameter_outside_of_a_dataclass_is_refused():
     with pytest.raises(InvalidInput) as error:
         simulated(Wrong)
     assert str(error.value) == (
-        "Wrong.mu: a hyperparameter of no dataclass is not accepted; "
+        "Wrong.mu: a field of a class that is no dataclass is not accepted; "
         "expected @dataclass(frozen=True) before the class"
     )
 
