@@ -111,7 +111,11 @@ def aggregate(server: Server, mixing: Mixing) -> None:
 
 def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | Tensor]:
     """Tensor name to matrix or new value, counted as traffic; a matrix of many tensors is checked once."""
-    matrices = server.groups.resolve(mixing, server.config.bn_stats)
+    stored = server.bank.stacks
+    matrices = {
+        name: matrix.to(stored[name].dtype) if isinstance(matrix, Tensor) else matrix
+        for name, matrix in server.groups.resolve(mixing, server.config.bn_stats).items()
+    }
     for name, matrix in {id(matrix): (name, matrix) for name, matrix in matrices.items()}.values():
         if not isinstance(matrix, Tensor):
             check_rows(matrix, f"{name_of(server.program.method, hook)}: {name}")

@@ -279,3 +279,11 @@ def test_participants_may_be_any_integers_and_phases_a_list():
     for hook, value in (("participants", torch.tensor([3, 1], dtype=torch.int32)), ("phases", [Phase()])):
         (run,) = simulated(returning(hook, value))
         assert len(run.metrics.rounds) == 1
+
+
+@pytest.mark.parametrize("hook", ["dispatch", "aggregate"])
+@BACKENDS
+def test_a_value_of_another_precision_is_stored_in_that_of_the_network(hook, backend):
+    method = returning(hook, {"head.bias": torch.zeros(1, 10, dtype=torch.float64)})
+    (run,) = simulated(method, Execution(backend=backend))
+    assert run.metrics.diverged_at is None
