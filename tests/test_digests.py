@@ -143,13 +143,61 @@ def test_the_order_of_definitions_does_not_count_and_that_of_other_statements_do
     assert digest(folder) != before
 
 
-@pytest.mark.parametrize("draw", ["RNG.normal()", "np.random.rand()", "random()"])
-def test_the_order_of_definitions_that_draw_random_numbers_counts(draw, folder):
-    head = "import numpy as np\nfrom random import random\n\nRNG = np.random.default_rng(0)\n"
-    (folder / "sample.py").write_text(f"{head}x = {draw}\ny = 2 * {draw}\n")
-    before = digest(folder)
-    (folder / "sample.py").write_text(f"{head}y = 2 * {draw}\nx = {draw}\n")
-    assert digest(folder) != before
+DRAWING = """
+import numpy as np
+import torch
+from helping import other
+from random import random
+
+RNG = np.random.default_rng(0)
+
+
+def draw():
+    return RNG.normal()
+
+
+{}
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "{} = RNG.normal()",
+        "{} = np.random.rand()",
+        "{} = random()",
+        "{} = draw()",
+        "{} = other(1)",
+        "{} = torch.nn.Linear(2, 2)",
+        "{} = torch.empty(2).normal_()",
+        "class {}:\n    value = RNG.normal()",
+        "def {}(value=RNG.normal()):\n    return value",
+    ],
+)
+def test_the_order_of_definitions_that_may_draw_random_numbers_counts(definition, folder):
+    digests = set()
+    for names in ("xy", "yx"):
+        (folder / "sample.py").write_text(DRAWING.format(*map(definition.format, names)))
+        digests.add(digest(folder))
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "{} = np.zeros(2)",
+        "{} = len('a')",
+        "class {}:\n    def value(self):\n        return draw()",
+        "def {}():\n    return draw()",
+    ],
+)
+def test_the_order_of_other_definitions_does_not_count(definition, folder):
+    digests = set()
+    for names in ("xy", "yx"):
+        (folder / "sample.py").write_text(DRAWING.format(*map(definition.format, names)))
+        digests.add(digest(folder))
+    assert len(digests) == 1
 
 
 def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):

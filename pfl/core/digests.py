@@ -1,7 +1,7 @@
 """Digests of code: modules, everything that they import, and the data files beside them.
 
 Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions
-(unless they draw random numbers), and declarations that are no numerics (search ranges) do not count. A
+(unless they may draw random numbers), and declarations that are no numerics (search ranges) do not count. A
 digest is the same on every supported Python, and whatever is installed: modules are looked for on the disk,
 not imported.
 
@@ -53,7 +53,13 @@ DECLARED = ("default", "choices")
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SCOPES = (*_FUNCTIONS, ast.ClassDef)
+_NO_DRAWS = {
+    *("", "collections", "dataclasses", "functools", "logging", "math", "numpy", "pathlib", "pfl", "re"),
+    "typing",
+}
+"""Where functions come from that draw no random numbers, unless their name has "rand" in it."""
 _NO_MEANING = {"ctx", "kind", "type_comment"}  # fields of syntax trees
 
 
@@ -376,13 +382,28 @@ def _analysed(source: bytes, package: str) -> Module:
 
 
 def _depends_on_order(statement: ast.stmt, names: Mapping[str, str], own: Iterable[str]) -> bool:
-    """Whether a definition draws random numbers, or calls a method of an object of the module, which may
-    change it."""
-    calls = [node.func for node in _walked([statement], inside=False) if isinstance(node, ast.Call)]
+    """Whether a definition may draw random numbers, or change an object of the module, by a function that it
+    calls: one of the module, or imported from elsewhere than `_NO_DRAWS`."""
     return any(
-        "rand" in (_dotted(call, names) or "") or (isinstance(call, ast.Attribute) and _root(call) in own)
-        for call in calls
+        _root(node.func) in own or any(map(_may_draw, (_dotted(node.func, names) or "").split("|")))
+        for node in _defining(statement)
+        if isinstance(node, ast.Call)
     )
+
+
+def _may_draw(function: str) -> bool:
+    """Whether a function of this full name may draw random numbers; "" is one that was not imported."""
+    return "rand" in function or _top(function) not in _NO_DRAWS
+
+
+def _defining(node: ast.AST) -> Iterator[ast.AST]:
+    """All parts of a statement but the bodies of functions, which run later."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name != "body" or not isinstance(node, _FUNCTIONS):
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, ast.AST):
+                    yield from _defining(part)
 
 
 def _order(name: str, statements: Iterable[ast.stmt], package: str) -> str:

@@ -93,3 +93,16 @@ def hyper(default: Any, about: str, **declaration: Any) -> Any:
     >>> rho: float = hyper(0.5, "share of rounds", low=0.0, high=1.0, search=(0.0, 1.0))
     """
     return dataclasses.field(default=default, metadata={"hyper": Hyperparameter(about, **declaration)})
+
+
+def check_declared(cls: type) -> None:
+    """Check that a class that declares hyperparameters, or options of a rule, is a dataclass.
+
+    Raises:
+        InvalidInput: it is not; the message names the class and the first of them.
+    """
+    for owner in cls.__mro__:
+        for name, value in vars(owner).items():
+            if isinstance(value, dataclasses.Field):  # a dataclass has the default there
+                where, accepted = f"{owner.__name__}.{name}", "@dataclass(frozen=True) before the class"
+                raise InvalidInput(where, "a field of a class that is no dataclass", accepted)

@@ -48,6 +48,10 @@ def from_arrays(
             raise InvalidInput("classes", list(classes), "none beside labels that are names")
         names, arrays["labels"] = np.unique(arrays["labels"].astype(str), return_inverse=True)
         classes = list(names)
+    if not isinstance(columns, Mapping | None):
+        raise InvalidInput(
+            "columns", type(columns).__name__, "a mapping from names to integers or strings (N,)"
+        )
     for column, values in (columns or {}).items():
         if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
             raise InvalidInput("columns", column, "another name, as an array of the data set has this one")

@@ -177,12 +177,13 @@ def warn(data: Dataset) -> None:
 
 
 def noted(data: Dataset) -> Dataset:
-    """The data set with further notes: on classes without samples, and on values that float32 rounds away."""
+    """The data set with further notes: on its classes, and on values that float32 rounds away."""
     return dataclasses.replace(data, notes=(*data.notes, *class_notes(data), *_precision_notes(data)))
 
 
 def class_notes(data: Dataset) -> list[str]:
-    """Notes on classes without samples, and on those that only the training or only the test set has."""
+    """Notes on classes without samples, on those that only the training or only the test set has, and on a
+    single class."""
     labels, classes, n_train = data.labels, data.classes, data.n_train
     train, test = (np.bincount(part, minlength=len(classes)) for part in np.split(labels, [n_train]))
     kind = "images" if data.is_images else "samples"
@@ -199,6 +200,8 @@ def class_notes(data: Dataset) -> list[str]:
     ]
     if labels.min() == 1 and classes == tuple(map(str, range(len(classes)))):
         notes[0] += " (labels count from 0; subtract 1 if yours count from 1)"
+    if len(classes) == 1:
+        notes.append(f"all {kind} are of one class, {listed(classes)}: the accuracy of every model is 100 %")
     return notes
 
 

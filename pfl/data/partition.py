@@ -14,7 +14,7 @@ import numpy as np
 from pfl.core.errors import InvalidInput
 from pfl.core.files import replacing, writing
 from pfl.data.partitions import PARTITIONS
-from pfl.data.rule import Rule, parsed, split, written
+from pfl.data.rule import Rule, check_lists, parsed, split, written
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -256,8 +256,8 @@ def make_partition(
         run_seed: replaces the ``run`` in ``seed=run``.
 
     Raises:
-        InvalidInput: the data do not suffice for every client's classes or minimum, or ``seed=run`` is given
-            without a run.
+        InvalidInput: the data do not suffice for every client's classes or minimum, ``seed=run`` is given
+            without a run, or the rule does not return indices of every client.
     """
     if not isinstance(spec, str):
         raise InvalidInput("partition", spec, "a rule of `pfl partitions`, as in 'dirichlet:0.1'")
@@ -267,7 +267,14 @@ def make_partition(
         raise InvalidInput("seed", RUN, "a number, because there is no run to take the seed from")
     canonical, rule = parse_spec(spec, run_seed)
     notes: list[str] = []
-    train, test = rule.divide(dataset, clients, notes)
+    divided = rule.divide(dataset, clients, notes)
+    where, samples = f"{type(rule).__name__}.divide", len(dataset.labels)
+    if not isinstance(divided, tuple) or len(divided) != 2:
+        accepted = "the lists of training indices and those of test indices"
+        raise InvalidInput(where, f"a return value of type {type(divided).__name__}", accepted)
+    train, test = divided
+    check_lists(where, train, clients, samples)
+    check_lists(where, test, len(train), samples)
     return Partition(canonical, tuple(train), tuple(test), dataset.checksum, tuple(notes))
 
 

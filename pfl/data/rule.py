@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pfl.core.hyper import hyper
+from pfl.core.hyper import check_declared, hyper
 from pfl.core.rng import generator
+from pfl.core.text import amount
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -71,7 +72,12 @@ class Rule(ABC):
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
-        """The options of a specification by name: the argument, the rule's own and the common ones."""
+        """The options of a specification by name: the argument, the rule's own and the common ones.
+
+        Raises:
+            InvalidInput: a class that declares one is no dataclass.
+        """
+        check_declared(cls)
         fields = {field.name: field for field in dataclasses.fields(cls)}
         first = [cls.argument] if cls.argument else []
         last = [name for name in ("min", "test", "unstratified", "seed") if name in fields]
@@ -126,6 +132,7 @@ class PoolingRule(Rule):
         clients = self.default_clients(dataset) if clients is None else clients
         assert clients is not None
         parts = self.assign(Draw(dataset, clients, self.stream(), notes))
+        check_lists(f"{type(self).__name__}.assign", parts, clients, len(dataset.labels))
         smallest = min(len(part) for part in parts)
         if smallest < self.min:
             raise InvalidInput("min", self.min, f"at most {smallest}, the smallest client of this partition")
@@ -160,6 +167,26 @@ def check_classes(of_client: int, there_are: int | None) -> None:
     """Raise `InvalidInput` if clients should have more classes than the data set has."""
     if there_are is not None and of_client > there_are:
         raise InvalidInput("classes", of_client, f"at most {there_are}, the number of classes")
+
+
+def check_lists(where: str, lists: Any, clients: int | None, samples: int) -> None:
+    """Check what ``where``, a function of a rule, returned: the indices of each of the ``clients``.
+
+    Raises:
+        InvalidInput: it is no list of one array of integers below ``samples`` for each client.
+    """
+    each = "each client" if clients is None else f"each of {amount(clients, 'client')}"
+    accepted = f"a list of an array (N,) for {each}, of integers from 0 to {samples - 1}"
+    if not isinstance(lists, list | tuple):
+        raise InvalidInput(where, f"a return value of type {type(lists).__name__}", accepted)
+    if clients not in (None, len(lists)):
+        raise InvalidInput(where, f"a list of {len(lists)}", accepted)
+    for client, own in enumerate(lists):
+        if not isinstance(own, np.ndarray) or own.ndim != 1 or own.dtype.kind not in "iu":
+            kind = f"{own.dtype} {own.shape}" if isinstance(own, np.ndarray) else type(own).__name__
+            raise InvalidInput(f"{where}: client {client}", kind, accepted)
+        if len(outside := own[(own < 0) | (own >= samples)]):
+            raise InvalidInput(f"{where}: client {client}", f"index {outside[0]}", accepted)
 
 
 def redrawn(make: Callable[[], T], smallest: Callable[[T], int], minimum: int, notes: list[str]) -> T:

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.engine.client import Batch, Client
-from pfl.engine.hook_check import check_client_groups, check_scores
+from pfl.engine.hook_check import check_client_groups, check_models
 from pfl.engine.local_training import ADAPTATION
 from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
+from pfl.engine.phase_check import check_scores, name_of
 from pfl.engine.server import Server
 
 PART_BYTES = 8 << 20
@@ -135,19 +136,27 @@ def totals_of(
 
 def outputs(server: Server, method: Method, client: Client, batch: Batch) -> tuple[Tensor, Tensor]:
     """The logits and the scores (B, classes) of a client's model in evaluation."""
+    images, classes = len(batch.y), server.federation.classes
     logits = method.logits(client, batch.x)
-    check_scores(server, "logits", logits, len(batch.y))
+    check_scores(name_of(method, "logits"), logits, images, classes)
     scores = method.scores(client, batch.x, logits)
-    check_scores(server, "scores", scores, len(batch.y))
+    check_scores(name_of(method, "scores"), scores, images, classes)
     return logits, scores
 
 
 def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
     """The models that an evaluation of the consecutive clients ``part`` tests: name to (K, *shape)."""
-    tensors = method.personal(server, moment, part)
+    tensors = personal_models(server, method, moment, part)
     if moment == "adapted":
         clients = server.everybody[part]
         return server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
+    return tensors
+
+
+def personal_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
+    """What `Method.personal` returns, checked."""
+    tensors = method.personal(server, moment, part)
+    check_models(server, tensors, part)
     return tensors
 
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pfl.core.errors import unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.engine.mixing import Identity, Matrix, Mixing
 from pfl.models._network import Network
 
@@ -37,6 +37,9 @@ class Groups:
 
         norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         children = dict(net.named_children())
+        for stage, modules in net.stages.items():
+            if not all(isinstance(module, nn.Module) and _is_within(module, names) for module in modules):
+                raise InvalidInput("stages", stage, "a stage whose modules are submodules of the network")
         self.trainable = tuple(name for name, _ in net.named_parameters())
         self.stages = tuple(f"stage:{name}" for name in net.stages)
         self._names: dict[str, tuple[str, ...]] = {
@@ -72,6 +75,11 @@ class Groups:
         if bn_stats == "local":
             matrices.update(dict.fromkeys(self["bn_stats"], Identity()))
         return matrices
+
+
+def _is_within(module: nn.Module, names: Mapping[int, str]) -> bool:
+    """Whether all tensors of ``module`` are among those with ``names``, by identity."""
+    return all(id(tensor) in names for tensor in tensors_of(module).values())
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
+from pfl.engine.phase_check import Shape, check_stacks, check_tensor, name_of, wrong_type
 
 if TYPE_CHECKING:
+    from pfl.engine.method import Method, Moment
     from pfl.engine.server import Server
-
-Shape = tuple[int, ...]
 
 
 def check_mixing(server: Server, hook: str, mixing: Any) -> None:
@@ -24,12 +24,13 @@ def check_mixing(server: Server, hook: str, mixing: Any) -> None:
         InvalidInput: it is no mapping, a name is unknown, or a value has another type or shape; the message
             names the method and the hook.
     """
-    where = name_of(server, hook)
+    where = name_of(server.program.method, hook)
     if not isinstance(mixing, Mapping):
-        raise _wrong_type(where, mixing, "a mapping from groups to matrices and from tensors to new values")
+        raise wrong_type(where, mixing, "a mapping from groups to matrices and from tensors to new values")
     trained = hook == "aggregate"
     for group, value in mixing.items():
         if isinstance(value, Sent) and not trained:
+            check_stacks(f"{where}: {group}: Sent", value.tensors, *sorted({1, len(server.participant_ids)}))
             continue
         if group not in server.groups and not trained and not isinstance(value, Matrix):
             accepted = "a group or a tensor of the clients, or Sent(...) for anything else that they receive"
@@ -49,10 +50,10 @@ def check_participants(server: Server, clients: Any) -> None:
     Raises:
         InvalidInput: it is no (K,) tensor of different clients, K at least 1.
     """
-    where = name_of(server, "participants")
+    where = name_of(server.program.method, "participants")
     accepted = f"a tensor (K,) of different integers from 0 to {server.clients - 1}, K at least 1"
     if not isinstance(clients, Tensor):
-        raise _wrong_type(where, clients, accepted)
+        raise wrong_type(where, clients, accepted)
     inexact = clients.dtype == torch.bool or clients.is_floating_point() or clients.is_complex()
     if clients.dim() != 1 or inexact or not len(clients):
         raise InvalidInput(where, f"a tensor of shape {tuple(clients.shape)} and {clients.dtype}", accepted)
@@ -61,45 +62,54 @@ def check_participants(server: Server, clients: Any) -> None:
         raise InvalidInput(where, ids, accepted)
 
 
+def check_headline(method: Method, moments: Sequence[Moment]) -> None:
+    """Check that a method's headline is one of the ``moments`` at which its models are evaluated.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    if method.headline not in moments:
+        accepted = " or ".join(moments)
+        if "adapted" not in moments:
+            accepted += "; adapted requires phases from the hook adaptation"
+        raise InvalidInput(name_of(method, "headline"), method.headline, accepted)
+
+
 def check_client_groups(server: Server, groups: Any) -> None:
     """Check what the hook ``client_groups`` returned.
 
     Raises:
         InvalidInput: it is no mapping to (n,) bool tensors.
     """
-    where = name_of(server, "client_groups")
+    where = name_of(server.program.method, "client_groups")
     accepted = f"a bool tensor of shape ({server.clients},)"
     if not isinstance(groups, Mapping):
-        raise _wrong_type(where, groups, f"a mapping from names to {accepted}")
+        raise wrong_type(where, groups, f"a mapping from names to {accepted}")
     for name, members in groups.items():
         if not isinstance(members, Tensor):
             raise InvalidInput(f"{where}: {name}", f"a value of type {type(members).__name__}", accepted)
         if members.shape != (server.clients,) or members.dtype != torch.bool:
-            found = f"a tensor of shape {tuple(members.shape)} and {members.dtype}"
-            raise InvalidInput(f"{where}: {name}", found, accepted)
+            value = f"a tensor of shape {tuple(members.shape)} and {members.dtype}"
+            raise InvalidInput(f"{where}: {name}", value, accepted)
 
 
-def check_scores(server: Server, hook: str, scores: Any, images: int) -> None:
-    """Check what ``logits`` or ``scores`` returned in evaluation, for a number of ``images``.
+def check_models(server: Server, models: Any, clients: slice) -> None:
+    """Check what the hook ``personal`` returned for some ``clients``.
 
     Raises:
-        InvalidInput: it is no tensor (images, classes).
+        InvalidInput: it is no mapping from the name of every tensor to one tensor per client.
     """
-    expected = (images, server.federation.classes)
-    accepted = f"a tensor (images, classes) of shape {expected}"
-    if not isinstance(scores, Tensor):
-        raise _wrong_type(name_of(server, hook), scores, accepted)
-    if scores.shape != expected:
-        raise InvalidInput(name_of(server, hook), f"a tensor of shape {tuple(scores.shape)}", accepted)
-
-
-def name_of(server: Server, hook: str) -> str:
-    """The method and its ``hook``, as messages name them."""
-    return f"{type(server.program.method).__name__}.{hook}"
-
-
-def _wrong_type(where: str, returned: Any, accepted: str) -> InvalidInput:
-    return InvalidInput(where, f"a return value of type {type(returned).__name__}", accepted)
+    where = name_of(server.program.method, "personal")
+    accepted = "a mapping from the name of each tensor of the clients to its values, one per client"
+    if not isinstance(models, Mapping):
+        raise wrong_type(where, models, accepted)
+    names, count = server.bank.stacks, len(range(server.clients)[clients])
+    for name in (*names, *models):
+        if (name in names) != (name in models):
+            lacking = "without" if name in names else "with"
+            raise InvalidInput(where, f"a mapping {lacking} {name!r}", accepted)
+    for name, stack in models.items():
+        check_tensor(f"{where}: {name}", stack, (count, *server.bank.shape(name)))
 
 
 class _Check:
@@ -150,7 +160,9 @@ class _Check:
             if matrix.own is not None:
                 self._require("a Dense with own weights", matrix.own, (len(matrix.matrix),))
 
-    def _require(self, what: str, tensor: Tensor, *accepted: Shape) -> None:
+    def _require(self, what: str, tensor: Any, *accepted: Shape) -> None:
+        if not isinstance(tensor, Tensor):
+            raise InvalidInput(self.where, f"{what} of type {type(tensor).__name__}", "a tensor")
         if tuple(tensor.shape) not in accepted:
             shapes = " or ".join(map(str, accepted))
             raise InvalidInput(self.where, f"{what} of shape {tuple(tensor.shape)}", f"shape {shapes}")

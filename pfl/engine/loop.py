@@ -119,7 +119,8 @@ def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
     loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for phase, plans in zip(phases, schedule, strict=True):
         run = _run_steps if phase.step or phase.gradient else _run_sgd
-        loss += run(program, phase, task.lr(k, phase), plans, Client(program.net, params, start, state))
+        client = Client(program.net, params, start, state)
+        loss += run(program, program.checked(phase) if plans else phase, task.lr(k, phase), plans, client)
     return _TrainedClient(
         params,
         state,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pfl.core.errors import unknown_name
-from pfl.core.hyper import Hyperparameter
+from pfl.core.hyper import Hyperparameter, check_declared
 from pfl.engine.mixing import Dispatch, Mixing
 
 if TYPE_CHECKING:
@@ -223,7 +223,12 @@ class Method:
 
     @classmethod
     def declarations(cls) -> dict[str, Hyperparameter]:
-        """The method's hyperparameters by name."""
+        """The method's hyperparameters by name.
+
+        Raises:
+            InvalidInput: a class that declares one is no dataclass.
+        """
+        check_declared(cls)
         return {f.name: f.metadata["hyper"] for f in dataclasses.fields(cls) if "hyper" in f.metadata}
 
     @classmethod

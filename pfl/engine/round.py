@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.hook_check import check_mixing, check_participants, name_of
+from pfl.engine.evaluation import moments
+from pfl.engine.hook_check import check_headline, check_mixing, check_participants
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
@@ -26,6 +27,7 @@ from pfl.engine.mixing import (
     mix,
     mixed,
 )
+from pfl.engine.phase_check import name_of
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def end_round(server: Server, method: Method, task: Task, trained: Trained) -> N
     """Receive the participants' results, and aggregate."""
     server.receive(task, trained)
     aggregate(server, method.aggregate(server))
+    if server.round == 1:
+        check_headline(method, moments(method, server))
 
 
 def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
@@ -107,10 +111,14 @@ def aggregate(server: Server, mixing: Mixing) -> None:
 
 def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | Tensor]:
     """Tensor name to matrix or new value, counted as traffic; a matrix of many tensors is checked once."""
-    matrices = server.groups.resolve(mixing, server.config.bn_stats)
+    stored = server.bank.stacks
+    matrices = {
+        name: matrix.to(stored[name].dtype) if isinstance(matrix, Tensor) else matrix
+        for name, matrix in server.groups.resolve(mixing, server.config.bn_stats).items()
+    }
     for name, matrix in {id(matrix): (name, matrix) for name, matrix in matrices.items()}.values():
         if not isinstance(matrix, Tensor):
-            check_rows(matrix, f"{name_of(server, hook)}: {name}")
+            check_rows(matrix, f"{name_of(server.program.method, hook)}: {name}")
     for name, matrix in matrices.items():
         server.traffic.add_mixing(name, matrix, server.bank.shape(name).numel(), len(server.participants))
     return matrices

@@ -27,7 +27,7 @@ from pfl.engine.local_training import (
 )
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
-from pfl.engine.phase_check import check_phases
+from pfl.engine.phase_check import check_phases, check_stacks, name_of
 from pfl.engine.state import State, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
@@ -116,6 +116,9 @@ class Server:
         self._backend = backend
         self._stopwatch = stopwatch
         method.initialise(self)
+        hook = name_of(method, "initialise")
+        check_stacks(f"{hook}: state", self.state)
+        check_stacks(f"{hook}: client_state", self.client_state, self.clients)
         self.to_device()
 
     def to_device(self) -> None:

@@ -22,6 +22,7 @@ from pfl.engine.device import peak_memory
 from pfl.engine.local_training import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.metrics import Evaluated, Measured
+from pfl.engine.phase_check import name_of, wrong_type
 from pfl.engine.result import Result, hardware, versions
 from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
@@ -57,6 +58,8 @@ def client_network(
 ) -> Network:
     """A client's networks, on the device and in the dtype of ``federation``."""
     net = method.client_network(network(federation.shape, federation.classes), federation)
+    if not isinstance(net, Network):
+        raise wrong_type(name_of(method, "client_network"), net, "a Network, perhaps with further submodules")
     for module in net.modules():
         if isinstance(module, Network):  # a method may have given its clients a second one
             module.bf16 = config.precision == "bf16"

@@ -210,20 +210,21 @@ class PhaseRunner:
         """Program, phase and learning rate of the client with its own ``numbers``: name to ()."""
         own = dict(numbers)
         lr = own.pop("lr", self.lr)
-        if not own:
-            return self.program, self.phase, lr
-        method = self.program.method.with_values(own)
+        program, phase = self.program, self.phase
+        if own:
+            method = program.method.with_values(own)
 
-        def rebound(hook: Any) -> Any:
-            return hook and MethodType(hook.__func__, method)
+            def rebound(hook: Any) -> Any:
+                return hook and MethodType(hook.__func__, method)
 
-        phase = dataclasses.replace(
-            self.phase,
-            loss=rebound(self.phase.loss),
-            gradient=rebound(self.phase.gradient),
-            step=rebound(self.phase.step),
-        )
-        return dataclasses.replace(self.program, method=method), phase, lr
+            program = dataclasses.replace(program, method=method)
+            phase = dataclasses.replace(
+                phase,
+                loss=rebound(phase.loss),
+                gradient=rebound(phase.gradient),
+                step=rebound(phase.step),
+            )
+        return program, program.checked(phase), lr
 
 
 def _leading(arguments: Any) -> Any:

@@ -21,7 +21,7 @@ from pfl.core.rounding import whole_part
 from pfl.core.text import amount
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
-from pfl.engine.evaluation import averages_of, totals_of
+from pfl.engine.evaluation import averages_of, personal_models, totals_of
 from pfl.engine.method import Method, Moment, Phase
 from pfl.engine.metrics import Accuracy, Unseen, UnseenClient
 from pfl.engine.round import dispatch
@@ -156,7 +156,8 @@ def _totals(server: Server, method: Method, moment: Moment) -> tuple[Tensor, Ten
     part = slice(server.clients - len(server.participants), None)
     samples = server.federation.test[part]
     tested = [k for k, own in enumerate(samples) if len(own)]
-    tensors = {name: stack[tested] for name, stack in method.personal(server, moment, part).items()}
+    models = personal_models(server, method, moment, part)
+    tensors = {name: stack[tested] for name, stack in models.items()}
     clients = server.participants[tested]
     sums = totals_of(server, method, clients, tensors, [samples[k] for k in tested])
     totals = torch.zeros(2, len(samples), dtype=torch.float64)

@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from pfl.core.errors import InvalidInput
 from pfl.data.shape import TokenShape
-from pfl.models import Shape, is_image, unfit
+from pfl.models import MODELS, Shape, is_image, unfit
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm, BatchNorm1d, BatchNorm2d, Dropout
 from pfl.models._network import Network
@@ -34,13 +34,19 @@ def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network
     if not isinstance(module, nn.Module):
         raise InvalidInput("model", name, f"a function that returns an nn.Module, not {module!r}")
     if isinstance(module, Network):
+        if not isinstance(module.head, nn.Linear):
+            accepted = f"a network whose head is an nn.Linear, not a {type(module.head).__name__}"
+            raise InvalidInput("model", name, accepted)
         if module.head.out_features != classes:
             raise _wrong_logits(name, module.head.out_features, classes)
         net = _with_own_layers(name, module)
-        if not is_image(shape):  # networks of images check the size themselves
-            _logits(name, net, shape)
-        return net
-    net = _split(name, _with_own_layers(name, module), shape, classes)
+        # Built-in networks of images check the size themselves.
+        if not is_image(shape) or MODELS[name].__module__ != f"{MODELS.package}.{name}":
+            logits = _logits(name, net, shape)
+            if logits.shape != (2, classes):
+                raise _wrong_logits(name, tuple(logits.shape[1:]), classes)
+    else:
+        net = _split(name, _with_own_layers(name, module), shape, classes)
     tensors = list(net.named_parameters(remove_duplicate=False))
     if len(tensors) != len(list(net.parameters())):
         raise InvalidInput("model", name, "a network whose layers share no weights")
@@ -87,6 +93,8 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
         raise unfit(name, shape, error) from None
     finally:
         module.train()
+    if not isinstance(logits, Tensor):
+        raise InvalidInput("model", name, f"a network that returns logits, not a {type(logits).__name__}")
     if not torch.equal(before, torch.get_rng_state()):
         raise InvalidInput("model", name, "a network that is random in nn.Dropout only")
     return logits

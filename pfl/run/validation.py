@@ -73,7 +73,11 @@ def _metrics(names: Sequence[str]) -> tuple[str, ...]:
 
 def warnings_of(config: Config) -> tuple[str, ...]:
     """One line for each option in ``config`` that is valid, but probably unintended, or unused."""
-    return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
+    method = METHODS[config.method].from_dict(config.hyperparameters)
+    lines = method.warnings(config)
+    hook = f"{type(method).__name__}.warnings"
+    _check(hook, repr(lines), isinstance(lines, tuple | list), "a tuple of lines")
+    return tuple(lines)
 
 
 def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -188,10 +188,10 @@ def import_(
         typer.Argument(metavar="FILE...", resolve_path=True, help="Records that `pfl run-trials` wrote."),
     ],
 ) -> None:
-    """Check and add records that were computed elsewhere."""
+    """Check and add records that were computed elsewhere: those of all files, or none."""
     from pipeline.store.imports import import_rows
 
-    print(f"new records: {sum(map(import_rows, files))}")
+    print(f"new records: {import_rows(files)}")
 
 
 def why_(table: TableName) -> None:

@@ -9,6 +9,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pfl.core.config import Config
+from pfl.run.trials import Record
+from pfl.run.validation import train_alike
 from pipeline.report.amounts import csv_of, decimals, difference_columns, spread
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.summary import Configuration, Entry, Line, Summary
@@ -112,20 +115,37 @@ def _csv_row(table: str, label: str, at: AtMoment, score: Score) -> dict[str, ob
 
 
 def _methods(summary: Summary) -> list[Line]:
-    """The lines of all clients whose simulations no earlier line has in every column: each method once."""
-    listed: set[tuple[object, ...]] = set()
-    lines = []
+    """The lines of all clients; of those with the same models, the first, and the one compared with."""
+    lines: list[Line] = []
     for line in summary.lines:
         entries = {
             name: entry
             for name, entry in line.entries.items()
             if name in summary.settings and entry.is_of_all
         }
-        simulated = tuple(tuple(record.key for record in entry.rows) for entry in entries.values())
-        if any(simulated) and simulated not in listed:
-            listed.add(simulated)
-            lines.append(dataclasses.replace(line, entries=entries))
+        new = dataclasses.replace(line, entries=entries)
+        is_reference = (line.row, line.configuration) == (summary.table.reference, "pinned")
+        is_new = is_reference or not any(_same_models(new, old) for old in lines)
+        if is_new and any(entry.rows for entry in entries.values()):
+            lines.append(new)
     return lines
+
+
+def _same_models(line: Line, other: Line) -> bool:
+    """Whether one training gave the models of both lines in every column, before any adaptation."""
+    rows, others = ({name: entry.rows for name, entry in of.entries.items()} for of in (line, other))
+    return rows.keys() == others.keys() and all(
+        len(rows[name]) == len(others[name]) and all(map(_trained_alike, rows[name], others[name]))
+        for name in rows
+    )
+
+
+def _trained_alike(record: Record, other: Record) -> bool:
+    """Whether one training serves both simulations; that the code was the same, the table requires."""
+    data, others = ((of.seed, of.data_checksum, of.partition_checksum) for of in (record, other))
+    return record.key == other.key or (
+        data == others and train_alike([Config.from_dict(record.config), Config.from_dict(other.config)])
+    )
 
 
 def at_moment(evaluation: Evaluation, moment: At) -> Evaluation:

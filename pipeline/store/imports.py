@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from pipeline.store.workspace import current_sources
 log = logging.getLogger(__name__)
 
 
-def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sources) -> int:
+def import_rows(files: Sequence[Path], sources_of: Callable[[str], Sources] = current_sources) -> int:
     """Add records of another machine, or of a version that wrote no checksums; return the number of new
     records.
 
@@ -30,24 +30,23 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
         sources_of: maps a table to the sources on this machine.
 
     Raises:
-        InvalidInput: a line is not a record or is damaged, or its key does not match its content. No record
-            is added then.
+        InvalidInput: in one of the files, a line is not a record or is damaged, or its key does not match its
+            content. No record of any file is added then.
     """
     sources_here = cache(sources_of)
     ledger = Ledger(current_sources())
-    tables, failures = set[str](), 0
+    tables = set[str]()
     fresh: dict[object, tuple[str, bytes]] = {}
-    for line in _lines(file):
-        record = _checked(line, f"{file}:{line.number}")
-        if record.failed:
-            failures += 1
-            continue
-        tables.add(record.table)
-        if not ledger.has(record):
-            own = _of_a_copy(record, sources_here(record.table))
-            fresh[identity_of(record)] = record.table, own.to_line()
-    if failures:
-        log.warning("%s: ignored records of failed trials: %d", file, failures)
+    for file in files:
+        records = [_checked(line, f"{file}:{line.number}") for line in _lines(file)]
+        successes = [record for record in records if not record.failed]
+        for record in successes:
+            tables.add(record.table)
+            if not ledger.has(record):
+                own = _of_a_copy(record, sources_here(record.table))
+                fresh[identity_of(record)] = record.table, own.to_line()
+        if failures := len(records) - len(successes):
+            log.warning("%s: ignored records of failed trials: %d", file, failures)
     for table in sorted(tables):
         append_lines(LOCAL / f"{table}.jsonl", [row for name, row in fresh.values() if name == table])
         publish(table)

@@ -12,11 +12,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import first_line, without_password
 from pfl.run.trials import Record
 from pipeline.store.results import CellResult, load_results
-from pipeline.trackers import TRACKERS, Tracker, tracker_name
+from pipeline.trackers import DEFAULT, OFF, TRACKERS, Tracker, tracker_name
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,12 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
         successes: the table's in the ledger; results of its earlier sweeps are passed, too.
 
     Raises:
-        InvalidInput: the table has no results yet, or none that can be read, or the tracker fails.
+        InvalidInput: tracking is off, the table has no results yet, or none that can be read, or the tracker
+            fails.
     """
+    if tracker_name() == OFF:
+        turn_on = f"unset it for {DEFAULT}, or set it to the name of another tracker"
+        raise Conflict("PFL_TRACKER", f"{OFF} means that tracking is off", turn_on)
     results, kind = load_results(table, root), TRACKERS[tracker_name()]
     earlier: Entries = {(record.cell, record.key): (record, None) for record in successes}
     latest: Entries = {

@@ -10,6 +10,7 @@ from pfl.run.trials import Record
 from pipeline.store.results import CellResult
 
 DEFAULT = "mlflow"
+OFF = "none"
 
 
 class Tracker:

@@ -37,9 +37,14 @@ def arrays(folder: Path, labels: object, **more: object) -> str:
         (np.arange(12) % 2, {"classes": ["a", "b", "c"]}, "1 class of 3 without images: 'c'"),
         (np.arange(12) // 6, {"n_train": 6}, "1 class of 2 without training images: '1'"),
         (np.arange(12) // 6, {"n_train": 6}, "1 class of 2 without test images: '0'"),
+        (
+            np.zeros(12, int),
+            {"classes": ["cat"]},
+            "all images are of one class, 'cat': the accuracy of every model is 100 %",
+        ),
     ],
 )
-def test_a_class_without_images_is_named_in_a_warning(labels, more, note, tmp_path):
+def test_classes_without_images_or_others_are_named_in_a_warning(labels, more, note, tmp_path):
     with pytest.warns(DataWarning) as warned:
         data = load(arrays(tmp_path, labels, **more), progress=False)
     assert any(note in str(warning.message) for warning in warned)

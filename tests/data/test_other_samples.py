@@ -334,3 +334,8 @@ def test_a_column_that_occurs_twice_is_one_clear_line(frame, tmp_path):
 def test_a_column_without_a_text_for_its_name_is_named_by_it(frame):
     data = pfl.from_table(frame.rename(columns={"passed": 0}), label=0)
     assert data.classes == ("no", "yes")
+
+
+def test_columns_without_names_are_refused():
+    with pytest.raises(InvalidInput, match=r"^columns: list is not accepted; expected a mapping from names"):
+        from_arrays(KINDS["features"], LABELS, columns=["subject"])

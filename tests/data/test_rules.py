@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
 from pfl.core.rng import generator
 from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.dirichlet import top_up
 from pfl.data.partitions.dirichlet_client import DirichletClient
 from pfl.data.partitions.pathological import deal
+from pfl.data.rule import PoolingRule, Rule
 from pfl.testing import check_partition
 from pfl.testing.partition_kit import KIT, pooled_images
 
@@ -48,6 +53,56 @@ def test_no_sample_is_used_twice_and_none_is_left_over(spec, clients, data):
     partition = make_partition(spec, data, clients)
     used = np.concatenate(partition.train + partition.test)
     np.testing.assert_array_equal(np.sort(used), np.arange(4000))
+
+
+@pytest.mark.parametrize(
+    ("base", "returned", "complaint"),
+    [
+        (PoolingRule, None, "assign: a return value of type NoneType is not accepted; expected a list of an"),
+        (
+            PoolingRule,
+            [np.arange(40)],
+            "assign: a list of 1 is not accepted; expected a list of an array (N,) ",
+        ),
+        (PoolingRule, [np.arange(40.0)] * 2, "assign: client 0: float64 (40,) is not accepted"),
+        (PoolingRule, [np.arange(40), list(range(40))], "assign: client 1: list is not accepted"),
+        (PoolingRule, [np.arange(40), np.arange(40) - 1], "assign: client 1: index -1 is not accepted"),
+        (PoolingRule, [np.arange(40), np.array([4000])], "assign: client 1: index 4000 is not accepted"),
+        (PoolingRule, [np.arange(4000) % 2 == 0] * 2, "assign: client 0: bool (4000,) is not accepted"),
+        (
+            Rule,
+            [np.arange(40)] * 2,
+            "divide: a return value of type list is not accepted; expected the lists",
+        ),
+        (
+            Rule,
+            ([np.arange(40)] * 2, [np.arange(40)]),
+            "divide: a list of 1 is not accepted; expected a list",
+        ),
+        (Rule, ([np.arange(40)] * 3,) * 2, "divide: a list of 3 is not accepted; .* each of 2 clients"),
+    ],
+)
+def test_what_a_rule_returns_is_checked(base, returned, complaint, data, monkeypatch):
+    hook = complaint.partition(":")[0]
+    wrong = dataclass(frozen=True)(type("Wrong", (base,), {hook: lambda *_: returned}))
+    monkeypatch.setitem(PARTITIONS._added, "wrong", wrong)
+    line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
+    with pytest.raises(InvalidInput, match=rf"^Wrong\.{line}"):
+        make_partition("wrong", data, 2)
+
+
+def test_an_option_outside_of_a_dataclass_is_refused(data, monkeypatch):
+    class Wrong(Rule):
+        share: float = hyper(0.5, "of something")
+
+        def divide(self, dataset, clients, notes):
+            return [np.arange(40)] * clients, [np.arange(40, 80)] * clients
+
+    monkeypatch.setitem(PARTITIONS._added, "wrong", Wrong)
+    with pytest.raises(
+        InvalidInput, match=r"^Wrong\.share: a field of a class that is no dataclass is not accepted"
+    ):
+        make_partition("wrong", data, 2)
 
 
 # ---- B: dirichlet --------------------------------------------------------------------------------------

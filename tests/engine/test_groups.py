@@ -1,7 +1,9 @@
 """Groups are found by module and by module type."""
 
+import pytest
 import torch
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.groups import Groups, bind
 from pfl.engine.mixing import Average, Identity
 from pfl.models import MODELS
@@ -38,6 +40,13 @@ def test_local_statistics_are_personal_whatever_the_method_mixes():
     resolved = groups.resolve({"all": Average(torch.ones(1))}, "local")
     assert all(isinstance(resolved[name], Identity) for name in groups["bn_stats"])
     assert isinstance(resolved[groups["bn_affine"][0]], Average)
+
+
+@pytest.mark.parametrize("stage", [[torch.nn.Linear(2, 2)], ["0"]])
+def test_a_stage_outside_of_the_network_is_refused_by_name(stage):
+    net = Network(torch.nn.Flatten(), torch.nn.Linear(4, 2), stages={"low": stage})
+    with pytest.raises(InvalidInput, match=r"^stages: low is not accepted; .* submodules of the network"):
+        Groups(net)
 
 
 def test_a_further_submodule_is_a_group_of_its_name():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase as fnmatch
 
 import pytest
 import torch
@@ -10,8 +11,11 @@ import torch
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
+from pfl.engine import local_training
+from pfl.engine.client import Step
 from pfl.engine.method import Phase
-from pfl.engine.mixing import Average, Dense, Identity
+from pfl.engine.mixing import Average, Dense, Identity, Sent
 
 
 def returning(hook, value):
@@ -21,6 +25,9 @@ def returning(hook, value):
         return value(*arguments[1:]) if callable(value) else value
 
     return type("Wrong", (pfl.Method,), {"__doc__": "A wrong method.", "__module__": __name__, hook: answer})
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["loop", "stacked"])
 
 
 def simulated(method, execution=Execution()):
@@ -43,6 +50,12 @@ def simulated(method, execution=Execution()):
         ("phases", ("all",), "a value of type str is not accepted; expected a tuple of Phase(...)"),
         ("phases", (Phase(trains="head"),), "Phase(trains): 'head' is not accepted; expected a tuple of"),
         ("phases", (Phase(trains=("haed",)),), "Phase(trains): group: haed is not accepted; expected one of"),
+        (
+            "phases",
+            (Phase(trains=()),),
+            "Phase(trains): () is not accepted; expected groups of which one",
+        ),
+        ("phases", (Phase(trains=("bn_stats",)),), "Phase(trains): ('bn_stats',) is not accepted"),
         ("phases", (Phase(epochs=-1),), "Phase(epochs): -1 is not accepted; expected a non-negative number"),
         ("phases", (Phase(epochs=float("nan")),), "Phase(epochs): nan is not accepted"),
         ("phases", (Phase(steps=1.5),), "Phase(steps): 1.5 is not accepted; expected a non-negative integer"),
@@ -70,6 +83,11 @@ def simulated(method, execution=Execution()):
             "head.bias: Average with a row of sum 2 and smallest weight 0.5 is not accepted; expected ro",
         ),
         (
+            "aggregate",
+            {"head.bias": Average([0.5, 0.5])},
+            "head.bias: an Average with weights of type list is not accepted; expected a tensor",
+        ),
+        (
             "dispatch",
             {"head.bias": Dense(torch.tensor([[1.5, -0.5, 0.0, 0.0]] * 2))},
             "head.bias: Dense with a row of sum 1 and smallest weight -0.5 is not accepted",
@@ -81,11 +99,172 @@ def simulated(method, execution=Execution()):
         ),
     ],
 )
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@BACKENDS
 def test_it_is_refused(hook, value, complaint, backend):
     line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
     with pytest.raises(InvalidInput, match=rf"^Wrong\.{hook}: .*{line}"):
         simulated(returning(hook, value), Execution(backend=backend))
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "complaint"),
+    [
+        ("loss", 0.5, ": a return value of type float is not accepted; expected a tensor of shape ()"),
+        ("loss", lambda _, batch: batch.x.flatten(1).mean(1), ": a tensor of shape (*) is not accepted"),
+        ("loss", torch.tensor(0.5), ": a constant is not accepted; expected a loss that depends on the"),
+        (
+            "logits",
+            lambda client, x: client.net(x)[:, 0],
+            ": a tensor of shape (*) is not accepted; expected a tensor (images, classes) of shape (*, 10)",
+        ),
+        (
+            "personal",
+            [],
+            ": a return value of type list is not accepted; expected a mapping from the name",
+        ),
+        ("personal", {}, ": a mapping without '*' is not accepted"),
+        (
+            "personal",
+            lambda server, moment, clients: {**server.personal(moment, clients), "new": torch.zeros(4)},
+            ": a mapping with 'new' is not accepted",
+        ),
+        (
+            "personal",
+            lambda server, moment, clients: {
+                **server.personal(moment, clients),
+                "head.bias": torch.zeros(10),
+            },
+            ": head.bias: a tensor of shape (10,) is not accepted; expected a tensor of shape (4, 10)",
+        ),
+    ],
+)
+@BACKENDS
+def test_what_a_client_computes_is_refused_before_a_round_ends(hook, value, complaint, backend):
+    with pytest.raises(InvalidInput) as error:
+        simulated(returning(hook, value), Execution(backend=backend))
+    assert fnmatch(str(error.value), f"Wrong.{hook}{complaint}*")
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"loss": lambda *_: None}, "loss): a return value of type NoneType is not accepted"),
+        ({"gradient": lambda *_: torch.zeros(1)}, "gradient): a return value of type Tensor is"),
+        (
+            {"gradient": lambda *_: ({}, torch.zeros(()))},
+            "gradient): a mapping without '*' is not accepted; expected a mapping from the parameters in",
+        ),
+        (
+            {"gradient": lambda client, _: (dict(client.weights), torch.zeros(1))},
+            "gradient): loss: a tensor of shape (1,) is not accepted; expected a tensor of shape ()",
+        ),
+        ({"step": lambda client, *_: client.weights}, "step): a return value of type dict is not"),
+        (
+            {"step": lambda *_: Step({"head.bias": torch.zeros(1)}, torch.zeros(()))},
+            "step): head.bias: a tensor of shape (1,) is not accepted; expected a tensor of shape (10,)",
+        ),
+        (
+            {"step": lambda *_: Step({"heads": torch.zeros(1)}, torch.zeros(()))},
+            "step): params: 'heads' is not accepted; expected names of parameters in training",
+        ),
+    ],
+)
+@BACKENDS
+def test_a_hook_of_a_phase_is_refused(phase, complaint, backend):
+    with pytest.raises(InvalidInput) as error:
+        simulated(returning("phases", (Phase(**phase),)), Execution(backend=backend))
+    assert fnmatch(str(error.value), f"Wrong: Phase({complaint}*")
+
+
+@BACKENDS
+def test_what_clients_compute_is_checked_once_and_not_in_every_step(backend, monkeypatch):
+    checked = []
+    monkeypatch.setattr(local_training, "with_checks", lambda phase, *_: checked.append(phase) or phase)
+    execution = Execution(backend=backend)
+    pfl.simulate("fedavg", clients=4, rounds=3, epochs=1, execution=execution, progress=False)
+    assert checked == [Phase()]
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "complaint"),
+    [
+        (
+            "initialise",
+            lambda server: server.state.update(step=0.5),
+            "state['step']: a value of type float is not accepted; expected a tensor",
+        ),
+        (
+            "initialise",
+            lambda server: server.client_state.update(variate={"head.bias": torch.zeros(3, 10)}),
+            "client_state['variate']['head.bias']: a tensor of shape (3, 10) is not accepted; "
+            "expected a tensor (4, ...)",
+        ),
+        (
+            "initialise",
+            lambda server: server.client_state.update(rate=torch.tensor(0.5)),
+            "client_state['rate']: a tensor of shape () is not accepted; expected a tensor (4, ...)",
+        ),
+        (
+            "dispatch",
+            {"drift": Sent(0.5)},
+            "drift: Sent: a value of type float is not accepted; expected a tensor (1 or 4, ...)",
+        ),
+        (
+            "dispatch",
+            {"drift": Sent({"head.bias": torch.zeros(3, 10)})},
+            "drift: Sent['head.bias']: a tensor of shape (3, 10) is not accepted; "
+            "expected a tensor (1 or 4, ...)",
+        ),
+    ],
+)
+def test_what_a_method_stores_or_sends_has_a_row_per_client(hook, value, complaint):
+    with pytest.raises(InvalidInput) as error:
+        pfl.simulate(returning(hook, value), clients=4, participation=1.0, rounds=1, progress=False)
+    assert str(error.value) == f"Wrong.{hook}: {complaint}"
+
+
+@pytest.mark.parametrize("headline", ["adapted", "post_training"])
+def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline):
+    class Wrong(pfl.Method):
+        """A wrong method."""
+
+        def aggregate(self, server):
+            assert server.round == 1
+            return {}
+
+    Wrong.headline = headline
+    with pytest.raises(InvalidInput) as error:
+        pfl.simulate(Wrong, clients=4, rounds=5, epochs=1, progress=False)
+    assert str(error.value) == (
+        f"Wrong.headline: {headline} is not accepted; expected post_aggregation or post_local; "
+        "adapted requires phases from the hook adaptation"
+    )
+
+
+@pytest.mark.parametrize("network", [None, torch.nn.Linear(64, 10)])
+def test_clients_have_a_network_with_extractor_and_head(network):
+    with pytest.raises(InvalidInput, match=r"^Wrong\.client_network: .* expected a Network, perhaps with"):
+        simulated(returning("client_network", lambda *_: network))
+
+
+@pytest.mark.parametrize("lines", ["mu is 0", None])
+def test_warnings_are_several_lines(lines):
+    with pytest.raises(InvalidInput, match=r"^Wrong\.warnings: .* expected a tuple of lines"):
+        simulated(returning("warnings", lines))
+
+
+def test_a_hyperparameter_outside_of_a_dataclass_is_refused():
+    class Wrong(pfl.Method):
+        """A wrong method."""
+
+        mu: float = hyper(0.1, "weight of the term")
+
+    with pytest.raises(InvalidInput) as error:
+        simulated(Wrong)
+    assert str(error.value) == (
+        "Wrong.mu: a field of a class that is no dataclass is not accepted; "
+        "expected @dataclass(frozen=True) before the class"
+    )
 
 
 def test_what_a_training_of_its_own_gets_names_its_purpose():
@@ -100,3 +279,11 @@ def test_participants_may_be_any_integers_and_phases_a_list():
     for hook, value in (("participants", torch.tensor([3, 1], dtype=torch.int32)), ("phases", [Phase()])):
         (run,) = simulated(returning(hook, value))
         assert len(run.metrics.rounds) == 1
+
+
+@pytest.mark.parametrize("hook", ["dispatch", "aggregate"])
+@BACKENDS
+def test_a_value_of_another_precision_is_stored_in_that_of_the_network(hook, backend):
+    method = returning(hook, {"head.bias": torch.zeros(1, 10, dtype=torch.float64)})
+    (run,) = simulated(method, Execution(backend=backend))
+    assert run.metrics.diverged_at is None

@@ -130,6 +130,11 @@ class Tied(nn.Module):
         return self.out(self.second(self.first(x.flatten(1))))
 
 
+class Several(Ordinary):
+    def forward(self, x):
+        return super().forward(x), x
+
+
 class Softmax(Ordinary):
     def forward(self, x):
         return super().forward(x).softmax(1)
@@ -152,7 +157,12 @@ def flat(*layers):
         (lambda *_: flat(nn.Linear(9, CLASSES)), "a network of images of 1x16x16"),
         (lambda *_: Softmax(), r"ends with an nn.Linear of the classes, or pfl.Network\(extractor, head\)"),
         (lambda *_: nn.Conv2d(1, 4, 3), "ends with an nn.Linear"),
+        (lambda *_: Network(nn.Flatten(), nn.Linear(9, CLASSES)), "a network of images of 1x16x16"),
+        (lambda *_: Network(nn.Identity(), nn.Linear(16, CLASSES)), r"with 4 logits, not \(1, 16, 4\)"),
+        (lambda *_: Network(nn.Flatten(), flat(nn.Linear(256, CLASSES))), "nn.Linear, not a Sequential"),
+        (lambda *_: Several(), "a network that returns logits, not a tuple"),
         (lambda *_: Tied(), "share no weights"),
+        (lambda *_: Network(Tied(), nn.Linear(CLASSES, CLASSES)), "share no weights"),
         (lambda *_: Random(), "random in nn.Dropout only"),
         (lambda *_: flat(nn.Dropout1d(), nn.Linear(256, CLASSES)), "without Dropout1d"),
         (lambda *_: Ordinary(lambda width: nn.BatchNorm2d(width, affine=False)), "batch norm is"),

@@ -71,6 +71,25 @@ def test_rows_of_one_simulation_are_shown_once():
     assert [label for label, _ in trained.lines.values()] == ["Local", "FedAvg"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "labels"),
+    [
+        ({"hyperparameters": {"finetune_epochs": 9}}, ["Local", "FedAvg"]),
+        ({"lr": 0.5}, ["Local", "FedAvg", "pFedSim"]),
+    ],
+)
+def test_rows_that_one_training_serves_are_shown_once(changed, labels):
+    results = results_by_row(local=(50.0, 51.0), fedavg=(60.0, 61.0), pfedsim=(60.0, 61.0))
+    for cell, values in zip(results["cells"][1:], ({}, changed), strict=True):
+        for record in cell["pinned"]["records"]:
+            record["config"].update({"method": "fedbabu", "hyperparameters": {}, **values})
+    for block in blocks(summary_of(results)):
+        assert [label for label, _ in block.lines.values()] == labels
+    results["config"]["reference"] = "pfedsim"  # with which the others are compared
+    for block in blocks(summary_of(results)):
+        assert [label for label, _ in block.lines.values()] == ["Local", "FedAvg", "pFedSim"]
+
+
 def test_a_table_without_accuracies_has_no_moments():
     results = results_by_row(local=(50.0,), pfedsim=(70.0,))
     results["config"]["evaluation"]["metric"] = "seconds_per_sample"

@@ -184,7 +184,7 @@ def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, 
         f"ledger: {LOCAL}: records without a checksum, not used: 1; "
         f"`pfl ledger import {LOCAL}` checks and adds them"
     ]
-    assert import_rows(LOCAL, here) == 1
+    assert import_rows([LOCAL], here) == 1
     caplog.clear()
     assert Ledger(SOURCES).get(row.key) == stamped(row)
     assert caplog.messages == []
@@ -204,7 +204,7 @@ def test_published_rows_without_a_checksum_give_way_to_the_same_rows_with_one(le
     assert PUBLISHED.read_bytes() == whole
     LOCAL.unlink()
     PUBLISHED.write_bytes(plain)
-    assert import_rows(PUBLISHED, here) == 2
+    assert import_rows([PUBLISHED], here) == 2
     assert PUBLISHED.read_bytes() == whole
 
 

@@ -126,6 +126,17 @@ def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatc
     assert line == f"lines: {cause}; `pfl track fake` adds the report later"
 
 
+def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch, tmp_path):
+    write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
+    monkeypatch.setenv("PFL_TRACKER", "none")
+    with pytest.raises(InvalidInput) as error:
+        track_again(tmp_path, "fake", [])
+    assert str(error.value) == (
+        "PFL_TRACKER: none means that tracking is off; "
+        "unset it for mlflow, or set it to the name of another tracker"
+    )
+
+
 @pytest.mark.usefixtures("project")
 def test_an_unknown_tracker_is_one_line_before_any_compute(monkeypatch):
     monkeypatch.setenv("PFL_TRACKER", "mlfow")
