@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.groups import bind
+from pfl.engine.returned import check_scores, check_tensor
 from pfl.engine.state import State
 from pfl.kernels import gpu, gpu_layers
 from pfl.models._layers import BatchNorm, Dropout
@@ -52,6 +54,7 @@ class Batch:
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
         """Mean cross-entropy of ``logits`` (B, classes)."""
+        check_scores("logits", logits, len(self.y))
         if gpu.usable(logits):
             return gpu_layers.cross_entropy(logits, self.y, self.rows)
         if self.rows is None:
@@ -61,6 +64,20 @@ class Batch:
 
 Loss = Callable[["Client", Batch], Tensor]
 """The scalar to minimise on one batch, for one client."""
+
+
+def scalar(loss: Loss, client: Client, batch: Batch) -> Tensor:
+    """What ``loss`` returns, checked.
+
+    Raises:
+        InvalidInput: it is no scalar that depends on the parameters in training; the message names ``loss``.
+    """
+    value: Tensor = loss(client, batch)
+    if isinstance(value, Tensor) and value.shape == () and value.requires_grad:
+        return value
+    where = getattr(loss, "__qualname__", "loss").rpartition("<locals>.")[2]
+    check_tensor(where, value, ())
+    raise InvalidInput(where, "a constant", "a loss that depends on the parameters in training")
 
 
 @dataclass(frozen=True)
@@ -158,7 +175,7 @@ class Client:
         def value(weights: dict[str, Tensor], others: dict[str, Tensor]) -> Tensor:
             moved = dataclasses.replace(self, params={**others, **weights})
             moved.attach(batch)
-            return loss(moved, batch)
+            return scalar(loss, moved, batch)
 
         # Running statistics move in place, which torch.func allows on arguments only.
         return torch.func.grad_and_value(value)(dict(at or self.weights), dict(self.params))

@@ -16,7 +16,7 @@ from pfl.engine.hook_check import check_client_groups, check_models
 from pfl.engine.local_training import ADAPTATION
 from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
-from pfl.engine.phase_check import check_scores, name_of
+from pfl.engine.returned import check_scores, name_of
 from pfl.engine.server import Server
 
 PART_BYTES = 8 << 20

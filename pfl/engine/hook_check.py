@@ -10,11 +10,13 @@ from torch import Tensor
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
-from pfl.engine.phase_check import Shape, check_stacks, check_tensor, name_of, wrong_type
+from pfl.engine.returned import check_stacks, check_tensor, name_of, wrong_type
 
 if TYPE_CHECKING:
     from pfl.engine.method import Method, Moment
     from pfl.engine.server import Server
+
+Shape = tuple[int, ...]
 
 
 def check_mixing(server: Server, hook: str, mixing: Any) -> None:

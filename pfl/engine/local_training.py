@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,7 +22,6 @@ from pfl.data.federation import Federation
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.engine.phase_check import with_checks
 from pfl.engine.state import State, joined, rows
 from pfl.models._conv import ResNetConv2d
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
@@ -48,7 +47,6 @@ class Program:
     groups: Groups
     config: Config
     federation: Federation
-    _checked: set[Hashable] = field(default_factory=set, compare=False, repr=False)
 
     @cached_property
     def norms(self) -> tuple[BatchNorm, ...]:
@@ -114,14 +112,6 @@ class Program:
             if isinstance(module, _BatchNorm) and f"{path}.weight" not in moving:
                 module.eval()
         return trained
-
-    def checked(self, phase: Phase) -> Phase:
-        """``phase`` as a client is about to run it: the first time, its hooks check what they return."""
-        hooks = tuple(getattr(hook, "__code__", type(hook)) for hook in phase.hooks)
-        if hooks in self._checked:
-            return phase
-        self._checked.add(hooks)
-        return with_checks(phase, self.method, self.federation.classes)
 
     def loss(self, phase: Phase) -> Callable[[Client, Batch], Tensor]:
         return phase.loss or self.method.loss

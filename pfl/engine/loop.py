@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_
 
-from pfl.engine.client import Batch, Client, Loss
+from pfl.engine.client import Batch, Client, Loss, scalar
 from pfl.engine.groups import bind
 from pfl.engine.local_training import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
+from pfl.engine.phase_check import check_gradient, check_step
 from pfl.engine.state import State, joined, rows
 from pfl.engine.workers import Workers
 
@@ -119,8 +120,7 @@ def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
     loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for phase, plans in zip(phases, schedule, strict=True):
         run = _run_steps if phase.step or phase.gradient else _run_sgd
-        client = Client(program.net, params, start, state)
-        loss += run(program, program.checked(phase) if plans else phase, task.lr(k, phase), plans, client)
+        loss += run(program, phase, task.lr(k, phase), plans, Client(program.net, params, start, state))
     return _TrainedClient(
         params,
         state,
@@ -149,7 +149,7 @@ class _SingleClient(Client):
         moved = dataclasses.replace(self, params={**self.params, **leaves})
         moved.attach(batch)
         with torch.enable_grad():
-            value = loss(moved, batch)
+            value = scalar(loss, moved, batch)
         gradients = torch.autograd.grad(
             value, list(leaves.values()), allow_unused=True, materialize_grads=True
         )
@@ -182,7 +182,7 @@ def _run_sgd(program: Program, phase: Phase, lr: float, plans: list[StepBatches]
         if program.dropouts:
             client.attach(batch)
         for _ in range(phase.repeat):
-            loss = loss_of(client, batch)
+            loss = scalar(loss_of, client, batch)
             gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
             optimiser.step(weights, gradients)
         total += loss.detach()
@@ -201,10 +201,13 @@ def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatche
         for _ in range(phase.repeat):
             if phase.step is None:
                 assert phase.gradient is not None
-                direction, loss = phase.gradient(client, batches)
+                returned = phase.gradient(client, batches)
+                check_gradient(program.method, returned, client)
+                direction, loss = returned
                 optimiser.step(list(client.weights.values()), [direction[name] for name in trained])
             else:
                 step = phase.step(client, batches, lr)
+                check_step(program.method, step, client)
                 for name, value in step.params.items():
                     client.params[name].copy_(value)
                 for name, value in step.state.items():

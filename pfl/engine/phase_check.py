@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from types import MethodType
 from typing import Any
 
-from torch import Tensor
-from torch.utils._pytree import keystr, tree_leaves_with_path
-
 from pfl.core.errors import InvalidInput
-from pfl.engine.client import Batch, Client, Step
+from pfl.engine.client import Client, Step
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-
-Shape = tuple[int, ...]
+from pfl.engine.returned import check_tensor, wrong_type
 
 
 def check_phases(where: str, phases: Any, groups: Groups) -> None:
@@ -70,115 +63,35 @@ def _check_number(where: str, name: str, value: Any) -> None:
         raise InvalidInput(f"{where}: Phase({name})", value, accepted)
 
 
-def with_checks(phase: Phase, method: Method, classes: int) -> Phase:
-    """``phase`` with hooks that check what they return, and what `loss` and `logits` of ``method`` return.
-
-    The hooks raise `InvalidInput` if it has another type or shape; the message names the method and the hook.
-    """
-    checking = copy.copy(method)
-    own_logits, own_loss = checking.logits, checking.loss
-
-    def where(hook: str) -> str:
-        return f"{type(method).__name__}: Phase({hook})"
-
-    def rebound(hook: Any) -> Any:
-        return MethodType(hook.__func__, checking) if getattr(hook, "__self__", None) is method else hook
-
-    def logits(client: Client, x: Tensor) -> Tensor:
-        values = own_logits(client, x)
-        check_scores(name_of(method, "logits"), values, len(x), classes)
-        return values
-
-    def loss(client: Client, batch: Batch) -> Tensor:
-        value = own_loss(client, batch)
-        check_tensor(name_of(method, "loss"), value, ())
-        return value
-
-    def minimised(client: Client, batch: Batch) -> Tensor:
-        hook = where("loss") if phase.loss else name_of(method, "loss")
-        value: Tensor = rebound(phase.loss or method.loss)(client, batch)
-        check_tensor(hook, value, ())
-        if client.trained and not value.requires_grad:
-            raise InvalidInput(hook, "a constant", "a loss that depends on the parameters in training")
-        return value
-
-    def gradient(client: Client, batches: tuple[Batch, ...]) -> tuple[Mapping[str, Tensor], Tensor]:
-        returned = rebound(phase.gradient)(client, batches)
-        hook = where("gradient")
-        accepted = "a mapping from the parameters in training to tensors, and the loss"
-        if not (isinstance(returned, Sequence) and len(returned) == 2 and isinstance(returned[0], Mapping)):
-            raise wrong_type(hook, returned, accepted)
-        direction, value = returned
-        for name, weight in client.weights.items():
-            if name not in direction:
-                raise InvalidInput(hook, f"a mapping without {name!r}", accepted)
-            check_tensor(f"{hook}: {name}", direction[name], tuple(weight.shape))
-        check_tensor(f"{hook}: loss", value, ())
-        return direction, value
-
-    def step(client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        stepped = rebound(phase.step)(client, batches, lr)
-        hook = where("step")
-        if not isinstance(stepped, Step):
-            raise wrong_type(hook, stepped, "a Step(...)")
-        for name, value in stepped.params.items():
-            if name not in client.trained:
-                raise InvalidInput(f"{hook}: params", repr(name), "names of parameters in training")
-            check_tensor(f"{hook}: {name}", value, tuple(client.params[name].shape))
-        check_tensor(f"{hook}: loss", stepped.loss, ())
-        return stepped
-
-    vars(checking).update(logits=logits, loss=loss)
-    return dataclasses.replace(
-        phase, loss=minimised, gradient=phase.gradient and gradient, step=phase.step and step
-    )
-
-
-def check_scores(where: str, scores: Any, images: int, classes: int) -> None:
-    """Check what the hook ``where``, `logits` or `scores`, returned for a number of ``images``.
+def check_gradient(method: Method, returned: Any, client: Client) -> None:
+    """Check what a phase's ``gradient`` returned for a client.
 
     Raises:
-        InvalidInput: it is no tensor (images, classes).
+        InvalidInput: it is no pair of a tensor for each parameter in training and a scalar.
     """
-    check_tensor(where, scores, (images, classes), "a tensor (images, classes)")
+    where = f"{type(method).__name__}: Phase(gradient)"
+    accepted = "a mapping from the parameters in training to tensors, and the loss"
+    if not (isinstance(returned, Sequence) and len(returned) == 2 and isinstance(returned[0], Mapping)):
+        raise wrong_type(where, returned, accepted)
+    direction, loss = returned
+    for name, weight in client.weights.items():
+        if name not in direction:
+            raise InvalidInput(where, f"a mapping without {name!r}", accepted)
+        check_tensor(f"{where}: {name}", direction[name], weight.shape)
+    check_tensor(f"{where}: loss", loss, ())
 
 
-def check_tensor(where: str, value: Any, shape: Shape, accepted: str = "a tensor") -> None:
-    """Check what the hook ``where`` returned, or a part of it.
+def check_step(method: Method, returned: Any, client: Client) -> None:
+    """Check what a phase's ``step`` returned for a client.
 
     Raises:
-        InvalidInput: it is no tensor of that ``shape``.
+        InvalidInput: it is no `Step` with values of parameters in training and a scalar.
     """
-    accepted = f"{accepted} of shape {shape}"
-    if not isinstance(value, Tensor):
-        raise wrong_type(where, value, accepted)
-    if value.shape != shape:
-        raise InvalidInput(where, f"a tensor of shape {tuple(value.shape)}", accepted)
-
-
-def check_stacks(where: str, nested: Any, *rows: int) -> None:
-    """Check tensors, nested by name, that the hook ``where`` returned or stored.
-
-    Args:
-        rows: accepted lengths of the first dimension of each; by default any shape.
-
-    Raises:
-        InvalidInput: one is no tensor, or has another length.
-    """
-    accepted = f"a tensor ({' or '.join(map(str, rows))}, ...)" if rows else "a tensor"
-    for path, value in tree_leaves_with_path(nested):
-        place = f"{where}{keystr(path)}"
-        if not isinstance(value, Tensor):
-            raise InvalidInput(place, f"a value of type {type(value).__name__}", accepted)
-        if rows and (not value.dim() or len(value) not in rows):
-            raise InvalidInput(place, f"a tensor of shape {tuple(value.shape)}", accepted)
-
-
-def name_of(method: Method, hook: str) -> str:
-    """The ``method`` and its ``hook``, as messages name them."""
-    return f"{type(method).__name__}.{hook}"
-
-
-def wrong_type(where: str, returned: Any, accepted: str) -> InvalidInput:
-    """The error for a return value of another type than is ``accepted``."""
-    return InvalidInput(where, f"a return value of type {type(returned).__name__}", accepted)
+    where = f"{type(method).__name__}: Phase(step)"
+    if not isinstance(returned, Step):
+        raise wrong_type(where, returned, "a Step(...)")
+    for name, value in returned.params.items():
+        if name not in client.trained:
+            raise InvalidInput(f"{where}: params", repr(name), "names of parameters in training")
+        check_tensor(f"{where}: {name}", value, client.params[name].shape)
+    check_tensor(f"{where}: loss", returned.loss, ())

@@ -27,7 +27,7 @@ from pfl.engine.mixing import (
     mix,
     mixed,
 )
-from pfl.engine.phase_check import name_of
+from pfl.engine.returned import name_of
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:

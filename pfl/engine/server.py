@@ -27,7 +27,8 @@ from pfl.engine.local_training import (
 )
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
-from pfl.engine.phase_check import check_phases, check_stacks, name_of
+from pfl.engine.phase_check import check_phases
+from pfl.engine.returned import check_stacks, name_of
 from pfl.engine.state import State, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads

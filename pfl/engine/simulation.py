@@ -22,8 +22,8 @@ from pfl.engine.device import peak_memory
 from pfl.engine.local_training import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.metrics import Evaluated, Measured
-from pfl.engine.phase_check import name_of, wrong_type
 from pfl.engine.result import Result, hardware, versions
+from pfl.engine.returned import name_of, wrong_type
 from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server

@@ -16,6 +16,7 @@ from pfl.engine.client import Batch
 from pfl.engine.graphs import Capture, Recorder
 from pfl.engine.local_training import SGD, Program, StepBatches, Task, Trained, minibatch_count
 from pfl.engine.method import Phase
+from pfl.engine.phase_check import check_gradient, check_step
 from pfl.engine.state import State, rows
 from pfl.engine.step_inputs import StepInputs, Tables
 from pfl.engine.transfer import on_device
@@ -187,7 +188,9 @@ class PhaseRunner:
         client = program.client({**others, **weights}, start, state, self.trained)
         if phase.gradient is None:
             return client.gradient(program.loss(phase), Batch(*batches[0]))
-        direction, value = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
+        returned = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
+        check_gradient(program.method, returned, client)
+        direction, value = returned
         return dict(direction), value
 
     def _custom(
@@ -204,27 +207,27 @@ class PhaseRunner:
         client = program.client({**others, **weights}, start, state, self.trained)
         assert phase.step is not None
         stepped = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
+        check_step(program.method, stepped, client)
         return (dict(stepped.params), dict(stepped.state)), stepped.loss
 
     def _of(self, numbers: Stacks) -> tuple[Program, Phase, float | Tensor]:
         """Program, phase and learning rate of the client with its own ``numbers``: name to ()."""
         own = dict(numbers)
         lr = own.pop("lr", self.lr)
-        program, phase = self.program, self.phase
-        if own:
-            method = program.method.with_values(own)
+        if not own:
+            return self.program, self.phase, lr
+        method = self.program.method.with_values(own)
 
-            def rebound(hook: Any) -> Any:
-                return hook and MethodType(hook.__func__, method)
+        def rebound(hook: Any) -> Any:
+            return hook and MethodType(hook.__func__, method)
 
-            program = dataclasses.replace(program, method=method)
-            phase = dataclasses.replace(
-                phase,
-                loss=rebound(phase.loss),
-                gradient=rebound(phase.gradient),
-                step=rebound(phase.step),
-            )
-        return program, program.checked(phase), lr
+        phase = dataclasses.replace(
+            self.phase,
+            loss=rebound(self.phase.loss),
+            gradient=rebound(self.phase.gradient),
+            step=rebound(self.phase.step),
+        )
+        return dataclasses.replace(self.program, method=method), phase, lr
 
 
 def _leading(arguments: Any) -> Any:
