@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,10 @@ def test_a_claim_about_what_has_not_run_is_open_and_has_no_evidence(claims):
     unrun = [claim for claim in claims if claim["name"] == "pfedcs-table4"]
     assert unrun
     assert all((claim["answer"], claim["keys"], claim["report"]) == ("open", [], None) for claim in unrun)
+
+
+def test_a_project_without_the_papers_figures_has_the_claims_of_its_tables(tmp_path, monkeypatch):
+    paper = Path("papers/fedcac")
+    shutil.copytree(ROOT / paper, tmp_path / paper, ignore=shutil.ignore_patterns("figures"))
+    monkeypatch.chdir(tmp_path)
+    assert write_claims(tmp_path / "claims.json") == 7
