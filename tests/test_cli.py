@@ -153,7 +153,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--participation", "1.5"], ["participation", "1.5", "(0, 1]"]),
         (["--participation", "0"], ["participation", "0", "(0, 1]"]),
         (["--precision", "tf32", "--device", "cpu"], ["precision", "tf32", "fp32, as this CPU has no tf32"]),
-        (["--precision", "bf16", "--dtype", "float64"], ["precision", "bf16", "fp32 beside dtype float64"]),
+        (["--precision", "bf16", "--dtype", "float64"], ["precision", "bf16", "fp32 with dtype float64"]),
         (["--precision", "fp16"], ["precision", "fp16", "fp32 or tf32 or bf16"]),
         (["--rounds", "0"], ["rounds", "0", "a positive integer"]),
         (["--rounds", "many"], ["rounds: many is not accepted", "integer"]),

@@ -45,7 +45,7 @@ def from_arrays(
     arrays = {"samples": _array(samples, "samples"), "labels": _array(labels, "labels")}
     if arrays["labels"].dtype.kind in "UO":
         if classes is not None:
-            raise InvalidInput("classes", list(classes), "none beside labels that are names")
+            raise InvalidInput("classes", list(classes), "none with labels that are names")
         names, arrays["labels"] = np.unique(arrays["labels"].astype(str), return_inverse=True)
         classes = list(names)
     if not isinstance(columns, Mapping | None):

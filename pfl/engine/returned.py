@@ -31,11 +31,13 @@ def check_scores(where: str, scores: Any, images: int, classes: int | None = Non
     Raises:
         InvalidInput: they are no tensor (images, classes); the message names the hook ``where``.
     """
+    counted = isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[0] == images
+    if counted and classes in (None, scores.shape[1]):
+        return
     accepted = f"a tensor (images, classes) of shape ({images}, {'classes' if classes is None else classes})"
     if not isinstance(scores, Tensor):
         raise wrong_type(where, scores, accepted)
-    if scores.dim() != 2 or len(scores) != images or classes not in (None, scores.shape[1]):
-        raise InvalidInput(where, f"a tensor of shape {tuple(scores.shape)}", accepted)
+    raise InvalidInput(where, f"a tensor of shape {tuple(scores.shape)}", accepted)
 
 
 def check_stacks(where: str, nested: Any, *rows: int) -> None:

@@ -199,7 +199,7 @@ def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution)
     method, model = configs[0].method, configs[0].model
     added = METHODS.was_added(method) or MODELS.was_added(model)
     if execution.code is None and (added or any(map(CLIENT_METRICS.was_added, configs[0].metrics))):
-        accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
+        accepted = f"execution.code with it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
     code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes)).name
     usual = Config.rounds

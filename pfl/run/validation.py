@@ -42,18 +42,16 @@ def validated(config: Config) -> Config:
                 rates[name] = float(value)  # 1 and 1.0 must have one key
     for name in ("lr_step", "lr_gamma"):
         usual = getattr(config, name) == getattr(Config, name)
-        _check(
-            name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step beside it"
-        )
+        _check(name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step with it")
     for name in ("min_delta", "stop_share"):
         usual = getattr(config, name) == getattr(Config, name)
-        _check(name, getattr(config, name), usual or config.patience > 0, "patience beside it")
+        _check(name, getattr(config, name), usual or config.patience > 0, "patience with it")
     used = config.unseen_epochs == Config.unseen_epochs or config.unseen > 0
-    _check("unseen_epochs", config.unseen_epochs, used, "unseen beside it")
+    _check("unseen_epochs", config.unseen_epochs, used, "unseen with it")
     whole = config.observe == Config.observe  # anything else is measured after the last of all rounds
-    _check("patience", config.patience, whole or not config.patience, f"0 beside observe {config.observe}")
+    _check("patience", config.patience, whole or not config.patience, f"0 with observe {config.observe}")
     lower = config.precision != "fp32"
-    _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 beside dtype float64")
+    _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 with dtype float64")
     if config.model not in MODELS:  # the name only: importing a network imports torch
         raise unknown_name("model", config.model, MODELS)
     method = METHODS[config.method].from_dict(config.hyperparameters)
@@ -167,7 +165,7 @@ def check_pause(execution: Execution, config: Config) -> None:
     evaluated = 0 < until < config.rounds and until % config.eval_every == 0
     _check("until", until, evaluated, f"a multiple of eval_every ({config.eval_every}) up to {config.rounds}")
     headline = METHODS[config.method].headline
-    accepted = f"{headline} among them beside until, as the result has the clients' accuracies at it"
+    accepted = f"{headline} among them with until, as the result has the clients' accuracies at it"
     _check("moments", ", ".join(moments), not moments or headline in moments, accepted)
 
 

@@ -177,7 +177,7 @@ def test_a_gpu_before_ampere_refuses_both(precision, monkeypatch):
 
 
 def test_float64_beside_a_lower_precision_is_refused():
-    with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32 beside dtype"):
+    with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32 with dtype"):
         validated(Config(dtype="float64", precision="bf16"))
 
 

@@ -207,7 +207,7 @@ def test_a_divergence_in_the_last_step_is_seen_in_the_evaluation(dataset, partit
         (
             (0,),
             Execution(until=4, moments=("adapted",)),
-            "moments: adapted is not accepted; expected post_aggregation among them beside until",
+            "moments: adapted is not accepted; expected post_aggregation among them with until",
         ),
         ((0,), Execution(save="/dev/null/models.pt"), "save: /dev/null/models.pt is not accepted"),
     ],

@@ -216,7 +216,7 @@ def test_the_scores_survive_their_json(dataset, partition):
     [
         ({"unseen": 1.0}, r"unseen: 1.0 is not accepted; expected a number in \[0, 1\)"),
         ({"unseen": "0.2"}, r"unseen: '0.2' is not accepted"),
-        ({"unseen_epochs": 2}, "unseen_epochs: 2 is not accepted; expected unseen beside it"),
+        ({"unseen_epochs": 2}, "unseen_epochs: 2 is not accepted; expected unseen with it"),
         ({"unseen": 0.2, "unseen_epochs": -1}, "unseen_epochs: -1 is not accepted; expected a non-negative"),
     ],
 )
