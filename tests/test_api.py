@@ -250,7 +250,7 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
             return {"model": server.average()}
 
     with pytest.raises(
-        InvalidInput, match=r"expected execution\.code beside it, a name for the code of nameless"
+        InvalidInput, match=r"expected execution\.code with it, a name for the code of nameless"
     ):
         pfl.simulate(Nameless, execution=Execution(checkpoint_dir=str(tmp_path)), **SHORT)
     named = Execution(checkpoint_dir=str(tmp_path), code="nameless, first version")

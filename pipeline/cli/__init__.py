@@ -185,10 +185,14 @@ def trials(
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", resolve_path=True, help="Records that `pfl run-trials` wrote."),
+        typer.Argument(
+            metavar="FILE...",
+            resolve_path=True,
+            help="Records of `pfl run-trials`; all files are added, or none.",
+        ),
     ],
 ) -> None:
-    """Check and add records that were computed elsewhere: those of all files, or none."""
+    """Check and add records that were computed elsewhere."""
     from pipeline.store.imports import import_rows
 
     print(f"new records: {import_rows(files)}")

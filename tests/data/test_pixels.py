@@ -19,9 +19,10 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """An image of class a that is white, 6 wide and 4 high."""
-    (tmp_path / "photos/a").mkdir(parents=True)
-    Image.new("RGB", (6, 4), "white").save(tmp_path / "photos/a/0.png")
+    """An image of each of two classes, a and b, that is white, 6 wide and 4 high."""
+    for name in "ab":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (6, 4), "white").save(tmp_path / "photos" / name / "0.png")
     return tmp_path / "photos"
 
 
