@@ -153,9 +153,10 @@ def clients(summary: Summary) -> Figure:
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         if len(places) > len(COLOURS):
             x, y = np.array([values.min(), values.max()]), np.array([place, place])
-        else:  # one path for all ticks keeps the picture small
-            x = np.repeat(values, 3)
-            y = np.tile([place - 0.3, place + 0.3, np.nan], len(values))
+        else:  # one path for all ticks, up and down in turn from left to right, keeps the picture small
+            x = np.repeat(np.sort(values), 3)
+            up, down = [place - 0.3, place + 0.3, np.nan], [place + 0.3, place - 0.3, np.nan]
+            y = np.resize([up, down], len(x))
         axes.plot(x, y, color=look.colour, alpha=0.45, linewidth=0.9)
         axes.plot([low, high], [place, place], color=look.colour, linewidth=5, solid_capstyle="butt")
         axes.plot(median, place, "o", color=PAPER, markeredgecolor=look.colour, markersize=5.5)
