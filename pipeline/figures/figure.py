@@ -7,9 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, check_names, unknown_name
 from pipeline.figures.figure_claims import SeriesClaim
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import figure_names
 from pipeline.spec.table import Subset, Table, load_as
 

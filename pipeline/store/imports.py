@@ -8,10 +8,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import FileLine, append_lines, read_lines
 from pfl.run.trials import Record, Sources, checksum_of, split_checksum
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.rows import parse_record
