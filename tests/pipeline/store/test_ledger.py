@@ -190,24 +190,6 @@ def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, 
     assert caplog.messages == []
 
 
-def test_published_rows_without_a_checksum_give_way_to_the_same_rows_with_one(ledger, row, other):
-    for record in (row, other):
-        ledger.append(record)
-    publish("small")
-    whole = PUBLISHED.read_bytes()
-    without_checksums(PUBLISHED)
-    plain = PUBLISHED.read_bytes()
-    PUBLISHED.write_bytes(
-        whole + plain
-    )  # as git merges the rows of a branch from before there were checksums
-    publish("small")
-    assert PUBLISHED.read_bytes() == whole
-    LOCAL.unlink()
-    PUBLISHED.write_bytes(plain)
-    assert import_rows([PUBLISHED], here) == 2
-    assert PUBLISHED.read_bytes() == whole
-
-
 def without_checksums(file: Path) -> None:
     file.write_bytes(b"".join(split_checksum(line)[0] + b"\n" for line in file.read_bytes().splitlines()))
 
