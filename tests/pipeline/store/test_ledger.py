@@ -17,7 +17,7 @@ from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.rows import read_record
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of
-from tests.pipeline.store.conftest import LOCAL, PUBLISHED, here, lines, stamped
+from tests.pipeline.store.conftest import LOCAL, PUBLISHED, lines, stamped
 
 EDITED = dataclasses.replace(SOURCES, dirty=True)
 
@@ -184,7 +184,7 @@ def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, 
         f"ledger: {LOCAL}: records without a checksum, not used: 1; "
         f"`pfl ledger import {LOCAL}` checks and adds them"
     ]
-    assert import_rows([LOCAL], here) == 1
+    assert import_rows([LOCAL]) == 1
     caplog.clear()
     assert Ledger(SOURCES).get(row.key) == stamped(row)
     assert caplog.messages == []
