@@ -7,12 +7,11 @@ from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from pfl.core.errors import InvalidInput, Missing
+from pfl.core.errors import InvalidInput, Missing, check_names
 from pfl.core.files import write_text
 from pfl.methods import METHODS
 from pipeline.report.comparison import ComparedColumn, compare_rows, compare_tables
 from pipeline.report.summary import summarise
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import TABLES, table_file, table_names
 from pipeline.spec.table import Subset, load_table
 from pipeline.spec.yaml import dumped

@@ -9,13 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from pfl.core.config import Config
-from pfl.core.errors import InvalidInput, Missing
+from pfl.core.errors import InvalidInput, Missing, check_names
 from pfl.core.files import write_lines, write_text, writing
 from pfl.run.validation import validated
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import lineage
 from pipeline.spec.fingerprints import is_current
-from pipeline.spec.names import check_names
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
 from pipeline.spec.paths import PAPERS, table_names

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import fill
 
-from pfl.core.errors import Conflict, InvalidInput
+from pfl.core.errors import Conflict, InvalidInput, check_names
 from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
 from pipeline.report.formats import aligned
 from pipeline.report.leaderboard import LEVEL, RULE, Board, board
 from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
 from pipeline.sweep.collection import assembled, results_of

@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
 from pipeline.report.reproduction_page import Pending, write_page
 from pipeline.report.summary import summarise
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish

@@ -386,12 +386,6 @@ def test_a_partition_can_follow_the_seeds_of_a_run(tmp_path):
     assert len({json.dumps(result["per_client"][0]) for result in results}) == 2
 
 
-def test_a_partition_without_a_run_cannot_follow_its_seed():
-    done = pfl("partition", "dirichlet:0.5,seed=run")
-    assert done.returncode == 2
-    assert "seed: run is not accepted" in done.stderr
-
-
 def one_trial(seeds: tuple[int, ...] = (0,), **options: Any) -> Trial:
     """A trial of the digits in six clients."""
     data = load("digits")

@@ -209,16 +209,6 @@ def test_models_of_a_plugin_are_refused_once_it_is_edited(tmp_path):
     assert python(with_network).returncode == 0
 
 
-def test_a_file_from_before_plugins_had_digests_is_loaded(saved, file):
-    saved()
-    content = read_models(file)
-    assert content.pop("plugins") == {}
-    checkpoint.write(file, content)
-    assert load_models(file).round == 2
-    checkpoint.write(file, content | {"plugins": {"network cnn_digits": "0" * 12}})
-    assert "model: cnn_digits, whose code has changed, is not accepted" in refusal(file)
-
-
 # ---- files from elsewhere ------------------------------------------------------------------------------
 
 

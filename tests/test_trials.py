@@ -180,15 +180,20 @@ def test_a_row_names_the_backend_that_ran(trial, dataset, partition):
     assert row.success.hardware.backend == "loop"
 
 
+def commit_all(folder: Path) -> None:
+    """Make a repository of all files, with one commit."""
+    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
+    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
+        assert git(folder, *command) is not None
+
+
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
     """A checkout of the simulator with one commit, as the code that is running."""
     for name in ("pfl/__init__.py", "pfl/cli/run.py", "requirements.lock"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
-    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
-        assert git(tmp_path, *command) is not None
+    commit_all(tmp_path)
     monkeypatch.setattr(sources, "ROOT", tmp_path / "pfl")
     commit.cache_clear()
     yield tmp_path
@@ -271,9 +276,7 @@ def test_what_is_not_committed_below_a_path_counts_as_an_edit_and_nothing_else(t
     for name in ("pfl/method.py", "tables/old.yaml", "pipeline/report.py"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
-    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
-    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
-        assert git(tmp_path, *command) is not None
+    commit_all(tmp_path)
     (tmp_path / "pipeline/report.py").write_text("# edited\n")
     assert not edits(tmp_path, "pfl", "tables/old.yaml")
     (tmp_path / "tables/new.yaml").touch()

@@ -29,8 +29,7 @@ from benchmarks.peers.inputs import WORKLOAD, write_inputs
 from benchmarks.peers.table import lines_of_code, summary, write_readme
 from benchmarks.peers.tree import run_tree
 from benchmarks.workload import Device, JsonFile, run, write
-from pfl.core.errors import InvalidInput
-from pipeline.spec.names import check_names
+from pfl.core.errors import InvalidInput, check_names
 
 ROUNDS = {"lenet5_bn": 6, "cnn4": 2}
 """Rounds that take a similar time."""

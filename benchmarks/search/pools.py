@@ -52,7 +52,7 @@ from scipy.stats import qmc
 from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import run
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import folder_lock, replacing
 from pfl.core.hyper import Hyperparameter
 from pfl.core.rng import integer_seed
@@ -64,7 +64,6 @@ from pfl.methods import METHODS
 from pfl.run.simulate import simulate_together
 from pfl.run.validation import stackable
 from pipeline.algorithms._starts import value_at
-from pipeline.spec.names import check_names
 from pipeline.spec.search_space import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation
 

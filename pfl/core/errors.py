@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import PurePath
 
 LONGEST = 500  # characters of a value that are shown
@@ -91,3 +91,10 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
         nearest = difflib.get_close_matches(meant, known, n=5, cutoff=0.0)
         shown = f"{', '.join(nearest)} or {len(known) - len(nearest)} other names"
     return InvalidInput(parameter, name, f"one of {shown}{hint}")
+
+
+def check_names(parameter: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise the `unknown_name` of the first of ``names`` that is not known, if there is one."""
+    for name in names:
+        if name not in known:
+            raise unknown_name(parameter, name, known)

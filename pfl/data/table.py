@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pfl.core.errors import InvalidInput, Missing, unknown_name
+from pfl.core.errors import InvalidInput, Missing, check_names
 from pfl.core.text import first_line
 from pfl.data.arrays import from_arrays
 from pfl.data.dataset import is_rounded_away
@@ -61,9 +61,7 @@ def from_table(
     for parameter, names in (("label", [label]), ("columns", columns), ("drop", drop)):
         if isinstance(names, str):
             raise InvalidInput(parameter, names, "a list of names of columns")
-        for column in names:
-            if column not in known:
-                raise unknown_name(parameter, column, known)
+        check_names(parameter, names, known)
     features = [column for column in known if column not in (label, *columns, *drop)]
     if not features:
         raise InvalidInput("table", ", ".join(known), "one or more columns of features")

@@ -53,7 +53,7 @@ def read_models(path: Path) -> dict[str, Any]:
     """The content of a file that `save_models` wrote; no code in it runs.
 
     Returns:
-        ``config``, ``data``, ``plugins`` (not in older files), and under ``seeds``, for each seed: ``round``;
+        ``config``, ``data``, ``plugins``, and under ``seeds``, for each seed: ``round``;
         ``tensors``, the stored models by name, (clients, *shape), or (1, *shape) if all clients share one;
         ``personal``, likewise the tensors that differ in the models evaluated at the method's headline;
         ``client_state``; and ``train``, the clients' numbers of training samples.

@@ -303,8 +303,7 @@ def load_models(
         config = Config.from_dict(
             {**content["config"], **{name: known for name, known in given.items() if known}}
         )
-        digests = plugin_digests(config.method, config.model)
-        saved = content.get("plugins", digests)  # older files do not have it
+        digests, saved = plugin_digests(config.method, config.model), content["plugins"]
         for name, registry in (("method", METHODS), ("model", MODELS)):
             known = getattr(config, name)
             if not given[name] and (known not in registry or registry.was_added(known)):
@@ -332,10 +331,9 @@ def load_models(
 
 def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -> Federation:
     """The federation that the models were trained in, without its images."""
-    dtype = data.get("dtype", "uint8")  # files of images may be older than other dtypes
     dataset = Dataset(
         name=data["name"],
-        images=np.zeros((0, *data["shape"]), dtype),
+        images=np.zeros((0, *data["shape"]), data["dtype"]),
         labels=np.zeros(0, np.int64),
         classes=tuple(data["classes"]),
         n_train=0,
@@ -343,7 +341,7 @@ def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -
         mean=tuple(data["mean"]),
         std=tuple(data["std"]),
         source={},
-        tokens=data.get("tokens", 0),
+        tokens=data["tokens"],
     )
     none = np.zeros(0, np.int64)
     sizes = tuple(np.zeros(size, np.int64) for size in train)

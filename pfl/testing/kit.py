@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
-from pfl.core.errors import unknown_name
+from pfl.core.errors import check_names
 from pfl.core.text import amount, first_line
 
 T = TypeVar("T")
@@ -66,9 +66,7 @@ class Kit(Generic[T]):
             Violations: rules are violated.
             InvalidInput: there is no rule of a chosen name.
         """
-        for rule in chosen or ():
-            if rule not in self.rules:
-                raise unknown_name("rule", rule, self.rules)
+        check_names("rule", chosen or (), self.rules)
         lines: dict[str, str] = {}
         crash: Exception | None = None
         for rule in self.rules if chosen is None else chosen:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.rng import generator
+from pipeline.algorithms import Algorithm
 
 if TYPE_CHECKING:
     import numpy as np
-    from optuna.distributions import BaseDistribution
 
 STARTS = 9
 """Number of configurations, as many as the first bracket of successive halving has."""
@@ -19,31 +19,28 @@ WIDTH = 0.15
 """Standard deviation around the best value, as a share of the range on its scale."""
 
 
-def start(
-    space: Mapping[str, BaseDistribution], number: int, best: Mapping[str, Any], seed: int
-) -> dict[str, Any] | None:
-    """Alternately a configuration anywhere in the space and one near the best so far; None after `STARTS`.
+class Starting(Algorithm):
+    """Begins with `STARTS` trials alternately anywhere in the space and near the best so far.
 
     The idea is PriorBand's (Mallik et al., 2023, https://arxiv.org/abs/2306.12370), which likewise draws from
     the space, and near what is believed or known to be good. The former are a Latin hypercube here: each
     parameter takes one value in every part of its range, so that a poor pinned learning rate is noticed. Near
     the best, a number is normally distributed, and a choice is the same in half of the cases.
-
-    Args:
-        number: of the trial; the first is 1.
-        best: all parameters of the best trial so far, which at first is the pinned configuration.
-        seed: the same one gives the same configurations.
     """
-    if number > STARTS:
-        return None
-    if number % 2:
-        rng, parts = generator(seed, "trials anywhere"), (STARTS + 1) // 2
-        spread = {name: (rng.permutation(parts) + rng.random(parts)) / parts for name in space}
-        places = {name: float(row[number // 2]) for name, row in spread.items()}
-    else:
-        rng = generator(seed, "trials near the best", number)
-        places = {name: _near(domain, best[name], rng) for name, domain in space.items()}
-    return {name: value_at(space[name], place) for name, place in places.items()}
+
+    uses_imported = True
+
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        if number > STARTS:
+            return None
+        if number % 2:
+            rng, parts = generator(self.seed, "trials anywhere"), (STARTS + 1) // 2
+            spread = {name: (rng.permutation(parts) + rng.random(parts)) / parts for name in self.space}
+            places = {name: float(row[number // 2]) for name, row in spread.items()}
+        else:
+            rng = generator(self.seed, "trials near the best", number)
+            places = {name: _near(domain, best[name], rng) for name, domain in self.space.items()}
+        return {name: value_at(self.space[name], place) for name, place in places.items()}
 
 
 def _near(distribution: Any, best: Any, rng: np.random.Generator) -> float:

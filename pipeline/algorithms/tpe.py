@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipeline.algorithms import Algorithm
-from pipeline.algorithms._starts import STARTS, start
+from pipeline.algorithms._starts import STARTS, Starting
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 
-class TPE(Algorithm):
+class TPE(Starting):
     """Bergstra et al., 2011, https://papers.nips.cc/paper/4443, multivariate as in Falkner et al., 2018,
     https://arxiv.org/abs/1807.01774."""
-
-    uses_imported = True
 
     def sampler(self) -> BaseSampler:
         from optuna.samplers import TPESampler
 
         return TPESampler(seed=self.seed, n_startup_trials=STARTS, multivariate=True, constant_liar=True)
-
-    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
-        return start(self.space, number, best, self.seed)

@@ -112,6 +112,8 @@ def figures(
     from pipeline.spec.paths import figure_names
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
+    if not chosen:
+        print("no figures here: projects do not have the papers'")
     loaded = {name: load_figure(name) for name in chosen}
     simulated = {name: figure for name, figure in loaded.items() if PLOTS[figure.draw].simulates}
     if simulated:

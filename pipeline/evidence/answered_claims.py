@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pfl.core.errors import Missing
 from pfl.core.files import write_json
 from pipeline.figures.figure import load_figure
 from pipeline.figures.make import FOLDER as FIGURES
@@ -108,11 +107,7 @@ def _keys(numbers: Path, places: set[tuple[str, str]]) -> Iterator[str]:
 
 
 def _about_figures() -> Iterator[AnsweredClaim]:
-    try:
-        names = figure_names()
-    except Missing:
-        return  # a project has its own papers' tables, but no figures
-    for name in names:
+    for name in figure_names():
         figure = load_figure(name)
         content = stored(FIGURES / f"{name}.json")
         answers: list[Any] = answered(content, FIGURES) if content else [{}] * len(figure.claims)

@@ -16,10 +16,7 @@ class PublishedRun(msgspec.Struct, frozen=True):
     """A record of `results/ledger/` without its accuracies."""
 
     key: str
-    table: str
-    dataset: str
     method: str
-    seed: int
     phase: str
     commit: str
     measured: Measured

@@ -1,4 +1,4 @@
-"""The type of a plot, and shared drawing functions: panels, lines, heat maps, legends."""
+"""The type of a plot, and shared drawing functions: panels, lines, heat maps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.report.plots import COLOURS, DASHES, INK, WIDTH
+from pipeline.report.plots import COLOURS, DASHES, INK, WIDTH, place_legend
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -46,7 +46,7 @@ def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tu
     across = min(across, count)
     down = -(-count // across)
     width = WIDTH if across > 1 else 0.65 * WIDTH
-    canvas = Canvas(figsize=(width, height * down + 0.3), layout="constrained")
+    canvas = Canvas(figsize=(width, height * down + 0.5), layout="constrained")
     places = list(canvas.subplots(down, across, squeeze=False, **options).flat)
     for place in places:
         place.set_axisbelow(True)
@@ -88,18 +88,9 @@ def line_plot(
             if np.isfinite(std).all():
                 low, high = mean - std, mean + std
                 place.fill_between(x, low, high, color=looks[series]["color"], alpha=0.15, linewidth=0)
-    legend(canvas, {names.get(series, series): handle for series, handle in handles.items()})
+    if len(handles) > 1:
+        place_legend(canvas, {names.get(series, series): handle for series, handle in handles.items()})
     return canvas
-
-
-def legend(canvas: mpl.Figure, handles: Mapping[str, Any]) -> None:
-    """A legend above all panels; none for a single series."""
-    if len(handles) < 2:
-        return
-    longest = max(map(len, handles))
-    columns = max(1, min(len(handles), int(canvas.get_figwidth() / (0.7 + 0.08 * longest))))
-    canvas.set_figheight(canvas.get_figheight() + 0.22 * -(-len(handles) // columns))
-    canvas.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 
 
 def heat(axes: Axes, matrix: np.ndarray, low: float = 0.0, high: float = 1.0) -> AxesImage:

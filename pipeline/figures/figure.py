@@ -7,9 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, Missing, check_names, unknown_name
 from pipeline.figures.figure_claims import SeriesClaim
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import figure_names
 from pipeline.spec.table import Subset, Table, load_as
 
@@ -46,7 +45,8 @@ def parts_of(name: str) -> list[str]:
     Raises:
         InvalidInput: there is no such figure.
     """
-    names = figure_names()
+    if not (names := figure_names()):
+        raise Missing(f"figure {name}", "no figures here", "a checkout of pfl-repro, which has the papers'")
     parts = [known for known in names if name in (known, known[:-1])]
     if not parts:
         raise unknown_name("figure", name, names)

@@ -11,7 +11,7 @@ from pfl.core.text import amount, signed
 from pipeline.report.amounts import csv_of
 from pipeline.report.formats import aligned, literal, plain, without_tags
 from pipeline.report.pairs import INTERVAL_RULE, PairedDifference, difference
-from pipeline.report.summary import Entry, Summary
+from pipeline.report.summary import UNTRIED, Entry, Summary
 from pipeline.spec.axes import AVERAGE
 
 RULE = (
@@ -89,7 +89,8 @@ class ComparedColumn:
 def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> list[ComparedColumn]:
     """The cells of several tables, minus those of the first.
 
-    Columns are matched by the name of their setting, rows by their printed names.
+    Columns are matched by the name of their setting, rows by their printed names. Unless ``settings`` names
+    them, columns in which nothing has been tried are left out.
 
     Raises:
         InvalidInput: no cell is in two of the tables.
@@ -117,7 +118,8 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
     if not shared:
         accepted = "tables with a common setting and a common row in it, by its printed name"
         raise InvalidInput("tables", ", ".join(names), accepted)
-    return columns
+    tried = [column for column in columns if any(cell.entry.status not in UNTRIED for cell in column.cells)]
+    return columns if settings else tried or columns
 
 
 def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[ComparedColumn]:

@@ -133,18 +133,18 @@ def _methods(summary: Summary) -> list[Line]:
 
 def _same_models(line: Line, other: Line) -> bool:
     """Whether one training gave the models of both lines in every column, before any adaptation."""
-    rows, others = ({name: entry.rows for name, entry in of.entries.items()} for of in (line, other))
-    return rows.keys() == others.keys() and all(
-        len(rows[name]) == len(others[name]) and all(map(_trained_alike, rows[name], others[name]))
-        for name in rows
+    ours, theirs = ({name: entry.rows for name, entry in of.entries.items()} for of in (line, other))
+    return ours.keys() == theirs.keys() and all(
+        len(ours[name]) == len(theirs[name]) and all(map(_trained_alike, ours[name], theirs[name]))
+        for name in ours
     )
 
 
 def _trained_alike(record: Record, other: Record) -> bool:
     """Whether one training serves both simulations; that the code was the same, the table requires."""
-    data, others = ((of.seed, of.data_checksum, of.partition_checksum) for of in (record, other))
+    data, other_data = ((of.seed, of.data_checksum, of.partition_checksum) for of in (record, other))
     return record.key == other.key or (
-        data == others and train_alike([Config.from_dict(record.config), Config.from_dict(other.config)])
+        data == other_data and train_alike([Config.from_dict(record.config), Config.from_dict(other.config)])
     )
 
 

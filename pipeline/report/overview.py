@@ -17,6 +17,7 @@ from pipeline.report.agreement import CellOutcome, OurFinding, Tally, firmness, 
 from pipeline.report.formats import literal
 from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original
+from pipeline.report.pairs import sign_of
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import environment, findings_of, write_files
 from pipeline.report.verdict_plots import VerdictPoint, scatter
@@ -246,18 +247,12 @@ def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
                 continue
             by_sign: dict[int | None, list[str]] = {1: [], 0: [], -1: [], None: []}
             for row in sorted(others, key=lambda row: -float(row["difference"])):
-                by_sign[_sign(row)].append(f"{row['label']} {signed(float(row['difference']))}")
+                low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
+                by_sign[sign_of(low, high)].append(f"{row['label']} {signed(float(row['difference']))}")
             groups = (tuple(by_sign[sign]) for sign in by_sign)
             link = f"[{literal(summary.table.title)}]({folder.relative_to(folder.parents[1])}/README.md)"
             compared.append(MethodsAtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
     return compared
-
-
-def _sign(row: Mapping[str, str]) -> int | None:
-    """As `pipeline.report.pairs.PairedDifference.sign`."""
-    if not row["low"]:
-        return None
-    return 1 if float(row["low"]) > 0 else -1 if float(row["high"]) < 0 else 0
 
 
 def _grouped(

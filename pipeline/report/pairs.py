@@ -23,6 +23,13 @@ INTERVAL_RULE = (
 )
 
 
+def sign_of(low: float | None, high: float | None) -> int | None:
+    """1 if an interval is surely positive, -1 if surely negative, 0 if it contains 0, None without one."""
+    if low is None or high is None:
+        return None
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
 @dataclass(frozen=True)
 class PairedDifference:
     """One row's number minus another's, in points.
@@ -41,10 +48,7 @@ class PairedDifference:
 
     @property
     def sign(self) -> int | None:
-        """1 if surely positive, -1 if surely negative, 0 if the interval contains 0, None without one."""
-        if self.low is None or self.high is None:
-            return None
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+        return sign_of(self.low, self.high)
 
     @property
     def interval(self) -> str:

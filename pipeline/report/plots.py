@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from operator import attrgetter
@@ -299,25 +299,31 @@ def legend(
     """The legend of the rows of which an entry is drawn."""
     from matplotlib.lines import Line2D
 
-    lines = [line for line in summary.pinned if any(map(drawn, line.entries.values()))]
     look = looks(summary.pinned)
-    handles = [
-        Line2D(
+    handles = {
+        line.label: Line2D(
             [],
             [],
             color=look[line.row].colour,
             linestyle=look[line.row].dash if curves else "none",
             marker=look[line.row].marker,
             markersize=4 if curves else 6,
-            label=line.label,
         )
-        for line in lines
-    ]
-    longest = max(len(line.label) for line in lines)
-    columns = min(len(handles), 7, int(WIDTH / (0.7 + 0.08 * longest)))
-    rows = -(-len(handles) // columns)
-    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
-    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+        for line in summary.pinned
+        if any(map(drawn, line.entries.values()))
+    }
+    place_legend(figure, handles)
+
+
+def place_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """Place a legend above the panels, in as many columns as its labels allow.
+
+    The figure, which has room for one line, grows by the others.
+    """
+    columns = int(figure.get_figwidth() / (0.7 + 0.08 * max(map(len, handles))))
+    columns = max(1, min(columns, len(handles), 7))
+    figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 
 
 def inline(svg: str, name: str, label: str) -> str:

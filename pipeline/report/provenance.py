@@ -32,7 +32,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
     facts = {
         "Code": [
             code.name,
-            *(f"rows of {other}" for other in sorted(others)),
+            *([f"records of {', '.join(sorted(others))}"] if others else []),
             *changed_since(rows, code.sources),
             *plugins(rows),
         ],
@@ -137,8 +137,8 @@ def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
     others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []
-    were = f"{others} of {amount(len(rows), 'row')} {'was' if others == 1 else 'were'}"
-    return [f"{were} computed with other versions of pfl/, whose probes give the same results"]
+    some = f"{others} of {amount(len(rows), 'record')}"
+    return [f"{some} by other versions of pfl/ whose probes give the same results"]
 
 
 def plugins(rows: Iterable[Record]) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.run.trials import Record
 from pipeline.columns import COLUMNS, Goal
-from pipeline.spec.names import check_names
 
 ACCURACY = "accuracy"
 """The accuracy that the table reports; always the first objective, because it decides what is selected."""

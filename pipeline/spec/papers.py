@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pipeline.spec.names import check_names
+from pfl.core.errors import check_names
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict, load
 

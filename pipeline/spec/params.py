@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from pfl.core.errors import InvalidInput
-from pipeline.spec.names import check_names
+from pfl.core.errors import InvalidInput, check_names
 from pipeline.spec.paths import table_names
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.spec.yaml import Strict, load

@@ -10,9 +10,8 @@ from typing import Any
 
 from pydantic import Field
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pipeline.spec.csv_file import read_csv
-from pipeline.spec.names import check_names
 from pipeline.spec.papers import NUMBERS, paper_names
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict

@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, check_names, unknown_name
 from pfl.methods import METHODS
 from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form, target
 from pipeline.spec.extends import extended, lineage
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import table_names
 from pipeline.spec.published import Published, PublishedTable, find, published_cells
 from pipeline.spec.reported import Evaluation

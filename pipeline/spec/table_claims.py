@@ -16,10 +16,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.text import amount, signed
 from pipeline.spec.claims import Claim, Finding
-from pipeline.spec.names import check_names
 
 Place = tuple[str, str]
 """A setting and a row."""

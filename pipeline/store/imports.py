@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import FileLine, append_lines, read_lines
 from pfl.run.trials import Record, Sources, checksum_of, split_checksum
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.rows import parse_record
@@ -20,20 +19,17 @@ from pipeline.store.workspace import current_sources
 log = logging.getLogger(__name__)
 
 
-def import_rows(files: Sequence[Path], sources_of: Callable[[str], Sources] = current_sources) -> int:
+def import_rows(files: Sequence[Path]) -> int:
     """Add records of another machine, or of a version that wrote no checksums; return the number of new
     records.
 
     Records of failed trials are ignored.
 
-    Args:
-        sources_of: maps a table to the sources on this machine.
-
     Raises:
         InvalidInput: in one of the files, a line is not a record or is damaged, or its key does not match its
             content. No record of any file is added then.
     """
-    sources_here = cache(sources_of)
+    sources_here = cache(current_sources)
     ledger = Ledger(current_sources())
     tables = set[str]()
     fresh: dict[object, tuple[str, bytes]] = {}

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.core.files import append_lines, read_lines, write_lines
+from pfl.core.files import append_lines
 from pfl.run.trials import Record, Sources, checksum_of
 from pipeline.store.refusals import refusals
 from pipeline.store.rows import ROWS, Position, RecordHead, decode, key_in, read_rows
@@ -159,22 +159,17 @@ class Ledger:
 
 
 def publish(table: str) -> None:
-    """Copy a table's records to the file in git, except refused records and those of an edited checkout.
-
-    A record without a checksum in that file is replaced by the same record with one.
-    """
+    """Copy a table's records to the file in git, except refused records and those of an edited checkout."""
     published = PUBLISHED / f"{table}.jsonl"
     there: dict[str, list[Position]] = {}
-    checksums, lacking = set(refusals()), False
+    checksums: set[str | None] = {None, *refusals()}
     for position, row, checksum in read_rows(published):
-        if checksum is None:
-            lacking = True
-        elif checksum not in checksums:
+        if checksum not in checksums:
             checksums.add(checksum)
             there.setdefault(row.key, []).append(position)
     fresh: dict[object, bytes] = {}
     for position, row, checksum in read_rows(LOCAL / f"{table}.jsonl"):
-        if row.error is not None or row.dirty or checksum is None or checksum in checksums:
+        if row.error is not None or row.dirty or checksum in checksums:
             continue
         with suppress(ValueError):
             identity = identity_of(position.record())
@@ -182,19 +177,8 @@ def publish(table: str) -> None:
                 fresh[identity] = position.read()
     if fresh:
         append_lines(published, fresh.values())
-    if lacking:
-        _drop_copies(published)
 
 
 def identity_of(record: Record) -> tuple[object, ...]:
     """Identity of a record: one key can have several records, some with more moments than others."""
     return record.key, record.metrics.always
-
-
-def _drop_copies(path: Path) -> None:
-    """Remove the records without a checksum that are also in the file with one."""
-    checksums = {checksum for _, _, checksum in read_rows(path)}
-    lines = [line.content for line in read_lines(path)]
-    kept = [line for line in lines if checksum_of(line) not in checksums]
-    if len(kept) < len(lines):
-        write_lines(path, kept)

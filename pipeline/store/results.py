@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInfo
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
 from pfl.run.trials import Record, Sources
-from pipeline.spec.names import check_names
 from pipeline.spec.paths import results_folder, table_names
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table

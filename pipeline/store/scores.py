@@ -7,10 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.engine.metrics import ClientResult
 from pfl.run.trials import Record
-from pipeline.spec.names import check_names
 from pipeline.spec.reported import Evaluation
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pfl.core.config import Precision
 from pfl.core.cores import cores
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
@@ -19,7 +19,6 @@ from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
 from pipeline.spec.cells import Cell, by_partition, cells
-from pipeline.spec.names import check_names
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.prior import check_prior

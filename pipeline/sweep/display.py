@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pfl.core.text import duration
@@ -53,9 +52,7 @@ class Progress:
             self._clock.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
         else:

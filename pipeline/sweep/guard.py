@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from types import TracebackType
 
 from pfl.core.errors import InvalidInput, Missing
 
@@ -45,9 +44,7 @@ class Guard:
         threading.Thread(target=self._watch, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         # Ray can end the process if another thread is in a call while it shuts down.
         self._asking.join(PERIOD)

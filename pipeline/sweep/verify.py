@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import pfl
 from pfl.core.config import Config, Execution
-from pfl.core.errors import Missing
+from pfl.core.errors import Missing, check_names
 from pfl.core.files import append_lines, check_writable, read_lines
 from pfl.core.text import amount, duration
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pfl.run.validation import validated
 from pipeline.spec.fingerprints import is_current
-from pipeline.spec.names import check_names
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Position, read_record, read_rows

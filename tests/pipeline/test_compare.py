@@ -13,10 +13,13 @@ import pfl as package
 from pfl.core.errors import InvalidInput
 from pfl.run.trials import Trial
 from pipeline.compare import compare, with_method
+from pipeline.report.comparison import compare_tables
+from pipeline.report.summary import Summary
 from pipeline.spec.table import load_table
 from pipeline.sweep import preparation
 from tests.command import pfl
 from tests.pipeline.conftest import fill_ledger
+from tests.pipeline.fake_results import SETTINGS, fake_results, summary_of
 
 
 @pytest.fixture
@@ -92,6 +95,21 @@ def test_tables_without_a_common_cell_cannot_be_compared(tables):
     fill_ledger("other")
     with pytest.raises(InvalidInput, match="a common setting and a common row"):
         compare("small", "other")
+
+
+def test_columns_in_which_nothing_has_been_tried_are_shown_only_if_they_are_named():
+    results = fake_results(2, 2)
+    first, second = list(SETTINGS)[:2]
+    whole = summary_of(results)
+    part = summary_of({**results, "cells": [cell for cell in results["cells"] if cell["setting"] == first]})
+    nothing = summary_of({**results, "cells": []})
+
+    def shown(summary: Summary, *settings: str) -> list[str]:
+        return [column.cells[0].setting for column in compare_tables([summary, summary], settings)]
+
+    assert shown(part) == [first]
+    assert shown(part, second) == [second]
+    assert shown(whole) == shown(nothing) == [first, second]
 
 
 def test_of_a_method_among_the_rows_of_a_table_only_the_method_is_run(tables, ran):

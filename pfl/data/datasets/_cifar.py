@@ -1,40 +1,59 @@
-"""Reader of CIFAR's pickled batches in a gzipped tar."""
+"""The CIFAR archives: pickled batches of images in a gzipped tar (Krizhevsky, 2009)."""
 
 from __future__ import annotations
 
 import pickle
 import tarfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
+from pfl.data.definition import Definition, RemoteFile
+
+IMAGES = 60_000
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open the archive. It contains pickles, so open only files whose checksum was verified."""
-    with tarfile.open(path) as archive:
-        yield archive
+def cifar(
+    classes: int,
+    archive: RemoteFile,
+    folder: str,
+    train: Sequence[str],
+    test: str,
+    meta: str,
+    kind: str,
+    content: str,
+) -> Definition:
+    """The definition of one of the data sets.
+
+    Args:
+        folder: in the archive, of the other files.
+        train, test: the batches of the official training and test set.
+        meta: the file with the names of the classes.
+        kind: the prefix of a label's key, as in "fine_label".
+    """
+
+    def read(files: Sequence[Path], out: ArrayWriter) -> Content:
+        """The official order: the training batches, then the test batch."""
+        out.expect(IMAGES)
+        with tarfile.open(files[0]) as opened:
+            counts = []
+            for name in (*train, test):
+                batch = _unpickled(opened, f"{folder}/{name}")
+                images = np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32)
+                out.append(images, np.array(batch[f"{kind}s"]))
+                counts.append(len(images))
+            names = _unpickled(opened, f"{folder}/{meta}")[f"{kind}_names"]
+        return Content(tuple(names), sum(counts[:-1]))
+
+    return Definition((3, 32, 32), classes, IMAGES, read, (archive,), content=content)
 
 
-def unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
-    """The dictionary stored in a member of the archive."""
+def _unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
+    """The dictionary in a member of an archive, whose checksum was verified: a pickle can run code."""
     file = archive.extractfile(member)
     assert file is not None, member
     content: dict[str, Any] = pickle.load(file, encoding="latin1")
     return content
-
-
-def append_batches(archive: tarfile.TarFile, members: Sequence[str], labels: str, out: ArrayWriter) -> int:
-    """Append the images of the batches ``members`` with the labels under that key; return their number."""
-    count = 0
-    for member in members:
-        batch = unpickled(archive, member)
-        images = np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32)
-        out.append(images, np.array(batch[labels]))
-        count += len(images)
-    return count

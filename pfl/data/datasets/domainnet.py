@@ -23,7 +23,6 @@ LABELS = (5, 13, 24, 58, 88, 101, 167, 170, 186, 192, 205, 208, 216, 218, 248, 2
 SHARE = 0.3
 LISTS = tuple(f"{domain}_{split}.txt" for domain in DOMAINS for split in ("train", "test"))
 
-_CLEANED = "groundtruth/"
 _SITE = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
 
 # MD5 sums that others state, as the source publishes none. Of the archives: awslabs/Renate

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, labels, legend
+from pipeline.figures.drawing import Plot, grid, labels
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.layer_cosines import probe
-from pipeline.report.plots import COLOURS
+from pipeline.report.plots import COLOURS, place_legend
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -57,7 +57,7 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
         place.set_xticks(layer, [f"layer {number:g}" for number in layer])
         place.set_ylabel("Mean cosine")
         place.grid(axis="x", visible=False)
-    legend(canvas, handles)
+    place_legend(canvas, handles)
     return canvas
 
 

@@ -90,3 +90,10 @@ def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
     (first,) = (line for line in listed if line.startswith("fedcac-figure1a"))
     assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, runs, client-epochs
     assert any("pfedsim-figure3" in line and "needs no runs" in line for line in listed)
+
+
+def test_a_project_without_figures_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert printed("figures") == "no figures here: projects do not have the papers'\n"
+    with pytest.raises(InvalidInput, match="figure fedcac-figure1: no figures here; expected a checkout"):
+        parts_of("fedcac-figure1")

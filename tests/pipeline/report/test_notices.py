@@ -217,10 +217,10 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
     assert "seed 1" not in readme
 
 
-def test_rows_of_other_files_that_did_the_same_are_told():
+def test_records_of_other_files_that_did_the_same_are_told():
     rows = [record_of({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
     (line,) = changed_since(rows, "1")
-    assert line == "1 of 2 rows was computed with other versions of pfl/, whose probes give the same results"
+    assert line == "1 of 2 records by other versions of pfl/ whose probes give the same results"
     assert changed_since(rows[:1], "1") == []
 
 

@@ -116,10 +116,6 @@ def test_a_setting_without_results_says_so():
     assert [text.get_text() for text in empty.texts] == ["no results"]
 
 
-def test_the_same_results_give_the_same_bytes(drawn):
-    assert draw(summary_of(fake_results(seeds=2, search=3))) == drawn
-
-
 def test_in_a_page_the_text_takes_the_page_s_colours(drawn):
     element = inline(drawn["convergence"], "convergence", "Accuracy by round")
     assert "#1f2328" not in element

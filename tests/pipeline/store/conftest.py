@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.run.trials import Record, Sources
+from pfl.run.trials import Record
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
 
@@ -16,15 +16,16 @@ LOCAL = Path(".sweeps/ledger/small.jsonl")
 PUBLISHED = Path("results/ledger/small.jsonl")
 
 
+@pytest.fixture(autouse=True)
+def _code_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has the code of the made-up records."""
+    monkeypatch.setattr("pipeline.store.imports.current_sources", lambda *_: SOURCES)
+
+
 @pytest.fixture
 def row(ledger: Ledger) -> Record:
     """A record as a worker returns it."""
     return fake_run(scheduler_of(ledger).next())[0]
-
-
-def here(_: str) -> Sources:
-    """The code here, whichever table it runs."""
-    return SOURCES
 
 
 def stamped(row: Record) -> Record:

@@ -15,7 +15,7 @@ from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
 from tests.pipeline.fake_results import failed_row
-from tests.pipeline.store.conftest import LOCAL, PUBLISHED, here, lines, stamped
+from tests.pipeline.store.conftest import LOCAL, PUBLISHED, lines, stamped
 
 
 @pytest.fixture
@@ -31,24 +31,24 @@ def rows_file(project: Path, row: Record):
 
 
 def test_imported_rows_are_found_and_published_once(rows_file, row):
-    assert import_rows([rows_file()], here) == 1
+    assert import_rows([rows_file()]) == 1
     assert Ledger(SOURCES).get(row.key)
     assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
-    assert import_rows([rows_file()], here) == 0
+    assert import_rows([rows_file()]) == 0
 
 
 def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row):
-    assert import_rows([rows_file(commit="unknown", dirty=True)], here) == 1
+    assert import_rows([rows_file(commit="unknown", dirty=True)]) == 1
     assert Ledger(SOURCES).get(row.key).sources.commit == SOURCES.commit
 
 
 def test_rows_of_another_commit_with_these_sources_keep_it(rows_file, row):
-    assert import_rows([rows_file(commit="b" * 40)], here) == 1
+    assert import_rows([rows_file(commit="b" * 40)]) == 1
     assert Ledger(SOURCES).get(row.key).sources.commit == "b" * 40
 
 
 def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
-    assert import_rows([rows_file(dirty=True, sources="2" * 64)], here) == 1
+    assert import_rows([rows_file(dirty=True, sources="2" * 64)]) == 1
     assert Ledger(SOURCES).get(row.key)
     assert not PUBLISHED.exists()
 
@@ -59,7 +59,7 @@ def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
     first, second = (stamped(fake_run(scheduler.next())[0]) for _ in range(2))
     second = dataclasses.replace(second, table="other")
     (project / "rows.jsonl").write_text("".join(json.dumps(one.to_json()) + "\n" for one in (first, second)))
-    assert import_rows([project / "rows.jsonl"], here) == 2
+    assert import_rows([project / "rows.jsonl"]) == 2
     files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
     assert [[line["key"] for line in lines(file)] for file in files] == [[first.key], [second.key]] * 2
 
@@ -68,7 +68,7 @@ def test_rows_of_failed_trials_are_left_out_which_is_said(rows_file, row, caplog
     file = rows_file()
     failed = failed_row({**json.loads(file.read_text()), "key": row.key}, "out of memory")
     file.write_text(file.read_text() + json.dumps(failed) + "\n")
-    assert import_rows([file], here) == 1
+    assert import_rows([file]) == 1
     assert caplog.messages == [f"{file}: ignored records of failed trials: 1"]
     assert len(lines(LOCAL)) == 1
 
@@ -80,16 +80,16 @@ def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
     with pytest.raises(
         InvalidInput, match=r"rows\.jsonl:1: checksum: .* the checksum of the record's content"
     ):
-        import_rows([file], here)
+        import_rows([file])
     assert not LOCAL.exists()
     file.write_bytes(line + b"\n")
-    assert import_rows([file], here) == 1
+    assert import_rows([file]) == 1
 
 
 def test_rows_of_a_figure_are_imported(project, rows_file):
     (project / "papers/mine/figures").mkdir(parents=True)
     (project / "papers/mine/figures/curves.yaml").touch()
-    assert import_rows([rows_file(table="curves")], here) == 1
+    assert import_rows([rows_file(table="curves")]) == 1
     assert len(lines(PUBLISHED.with_name("curves.jsonl"))) == 1
 
 
@@ -111,7 +111,7 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
 )
 def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):
     with pytest.raises(InvalidInput, match=r"rows\.jsonl") as caught:
-        import_rows([rows_file(**changes)], here)
+        import_rows([rows_file(**changes)])
     assert said in str(caught.value)
     assert not LOCAL.exists()
 
@@ -120,13 +120,13 @@ def test_of_several_files_a_damaged_one_is_named_and_none_is_added(rows_file, pr
     whole, damaged = rows_file(), project / "damaged.jsonl"
     damaged.write_bytes(whole.read_bytes()[:-2])
     with pytest.raises(InvalidInput, match=r"damaged\.jsonl:1: the line is not accepted"):
-        import_rows([whole, damaged], here)
+        import_rows([whole, damaged])
     assert not LOCAL.exists()
 
 
 def test_a_record_in_two_files_is_imported_once(rows_file, project):
     copy = shutil.copy(rows_file(), project / "copy.jsonl")
-    assert import_rows([project / "rows.jsonl", copy], here) == 1
+    assert import_rows([project / "rows.jsonl", copy]) == 1
     assert len(lines(LOCAL)) == 1
 
 
@@ -136,4 +136,4 @@ def test_a_file_of_something_else_is_refused(project, content):
     with pytest.raises(
         InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of records|record of)"
     ):
-        import_rows([project / "photos.zip"], here)
+        import_rows([project / "photos.zip"])

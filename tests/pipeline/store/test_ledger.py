@@ -17,7 +17,7 @@ from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.rows import read_record
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of
-from tests.pipeline.store.conftest import LOCAL, PUBLISHED, here, lines, stamped
+from tests.pipeline.store.conftest import LOCAL, PUBLISHED, lines, stamped
 
 EDITED = dataclasses.replace(SOURCES, dirty=True)
 
@@ -184,28 +184,10 @@ def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, 
         f"ledger: {LOCAL}: records without a checksum, not used: 1; "
         f"`pfl ledger import {LOCAL}` checks and adds them"
     ]
-    assert import_rows([LOCAL], here) == 1
+    assert import_rows([LOCAL]) == 1
     caplog.clear()
     assert Ledger(SOURCES).get(row.key) == stamped(row)
     assert caplog.messages == []
-
-
-def test_published_rows_without_a_checksum_give_way_to_the_same_rows_with_one(ledger, row, other):
-    for record in (row, other):
-        ledger.append(record)
-    publish("small")
-    whole = PUBLISHED.read_bytes()
-    without_checksums(PUBLISHED)
-    plain = PUBLISHED.read_bytes()
-    PUBLISHED.write_bytes(
-        whole + plain
-    )  # as git merges the rows of a branch from before there were checksums
-    publish("small")
-    assert PUBLISHED.read_bytes() == whole
-    LOCAL.unlink()
-    PUBLISHED.write_bytes(plain)
-    assert import_rows([PUBLISHED], here) == 2
-    assert PUBLISHED.read_bytes() == whole
 
 
 def without_checksums(file: Path) -> None:
