@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pfl.core import memory
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
-from pfl.core.text import first_line
 from pfl.run.fingerprint import check_unchanged, name_of
 from pfl.run.trials.record import Record
 from pfl.run.trials.trial import Trial
@@ -143,9 +142,3 @@ def _separate(models: Path, keys: Mapping[int, str]) -> None:
     together = read_models(models / f"{next(iter(keys.values()))}.pt")
     for seed, key in keys.items():
         checkpoint.write(models / f"{key}.pt", {**together, "seeds": {seed: together["seeds"][seed]}})
-
-
-def cause_of(error: BaseException) -> str:
-    """Why a trial failed, in a line."""
-    text = first_line(error)
-    return f"out of memory ({text})" if memory.ran_out(error) else f"{type(error).__name__}: {text}"
