@@ -46,3 +46,10 @@ def unstackable(error: BaseException) -> str | None:
         "trains all clients at once, without values of tensors (as in if or .item()), shapes that follow "
         "from them, or torch's random numbers; use torch.where and the noise of a phase, or the backend loop"
     )
+
+
+def trace_of(error: BaseException) -> str | None:
+    """The traceback of an error whose cause in a line does not tell how to fix it; None for other errors."""
+    if isinstance(error, InvalidInput) or memory.ran_out(error) or unstackable(error):
+        return None
+    return "".join(traceback.format_exception(error))
