@@ -537,6 +537,24 @@ def test_a_mistake_in_a_method_of_one_s_own_begins_its_traceback_in_that_file(tm
     assert last.startswith("AttributeError: 'Server' object has no attribute 'averaeg'")
 
 
+@pytest.mark.parametrize(
+    "line", ["return loss if loss > 1 else 2 * loss", "return loss * (batch.y[batch.y > 3].numel() > 2)"]
+)
+def test_code_that_only_runs_client_by_client_is_named_in_one_line(line, tmp_path, monkeypatch):
+    file = tmp_path / "branches.py"
+    file.write_text(
+        "from pfl import Method\n\n\nclass Branches(Method):\n    def loss(self, client, batch):\n"
+        f"        loss = super().loss(client, batch)\n        {line}\n"
+    )
+    scope = runpy.run_path(str(file), run_name="branches")
+    monkeypatch.setitem(METHODS._added, "branches", scope["Branches"])
+    done = pfl("run", "--method", "branches", *QUICK, "--backend", "stacked")
+    assert done.returncode == 2
+    expected = f"pfl: error: {file}:7: the stacked backend cannot run '{line}': "
+    assert (done.stderr.startswith(expected), len(done.stderr.splitlines())) == (True, 1)
+    assert pfl("run", "--method", "branches", *QUICK, "--backend", "loop").returncode == 0
+
+
 def test_a_mistake_in_a_method_in_the_package_begins_its_traceback_in_that_file(monkeypatch):
     fedper = METHODS["fedper"]
     monkeypatch.setattr(fedper.__module__ + ".FedPer.warm_up", lambda *_: 0)

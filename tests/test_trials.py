@@ -14,6 +14,7 @@ import torch
 
 from pfl.core.config import Config, Execution
 from pfl.core.digests import Edited
+from pfl.core.errors import InvalidInput
 from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
 from pfl.models.mobilenet_v2 import weights_file
@@ -159,7 +160,7 @@ def test_whatever_decides_a_number_is_in_the_key(changed):
 
 def test_code_that_does_something_else_is_refused_before_it_runs(trial, dataset, partition):
     stale = dataclasses.replace(trial, behaviour="fedprox-000000000000")
-    with pytest.raises(ValueError, match="the code has the name fedprox-"):
+    with pytest.raises(InvalidInput, match="code: has the name fedprox-"):
         run_trial(stale, dataset, partition)
 
 

@@ -136,9 +136,9 @@ def _explained(error: BaseException) -> str | None:
     elif isinstance(error, SystemExit):
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
     elif isinstance(error, MemoryError | RuntimeError):
-        from pfl.run.trials import cause_of
+        from pfl.run.errors import cause_of, unstackable
 
-        text = cause_of(error) if memory.ran_out(error) else None
+        text = cause_of(error) if memory.ran_out(error) or unstackable(error) else None
     return text
 
 

@@ -70,7 +70,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_division
-    from pfl.run.trials import cause_of, folder_of, run_trials
+    from pfl.run.trials import cause_of, folder_of, run_trials, trace_of
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _keys(rows)
@@ -97,6 +97,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             failed += len(together)
+            print(trace_of(error) or "", end="", file=sys.stderr)
             for each in together:
                 print(f"pfl: {each.cell}, seeds {each.seeds}: {cause_of(error)}", file=sys.stderr)
             continue

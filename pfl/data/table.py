@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 100
 """Different texts in a column of features; a column with more of them is regarded as a mistake."""
 
+_NUMBER = re.compile(
+    r"\s*[+\-\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d+|(?=[.,]\d))([.,]\d*)?(e[+-]?\d+)?\s*%?\s*", re.IGNORECASE
+)
+"""A number in one of the notations of the world, such as 1,5 or 1 234.5 or 20%."""
+
 
 def from_table(
     table: Any, label: str, columns: Sequence[str] = (), drop: Sequence[str] = (), name: str | None = None
@@ -34,8 +40,9 @@ def from_table(
     (('no', 'yes'), (1,), ['school'])
 
     All columns but those named here are features, as float32. Text is one-hot encoded, with its values in
-    alphabetical order; a truth value is 0 or 1. Integers of a CSV file's label and ``columns`` are texts if
-    one of them is written in another way, such as 01.
+    alphabetical order; a truth value is 0 or 1. A column of pandas' dtype category is text, too; any other
+    column of texts is refused if most of them are numbers, such as 1,5. Integers of a CSV file's label and
+    ``columns`` are texts if one of them is written in another way, such as 01.
 
     Args:
         table: a path that ends in .csv or .parquet, or a pandas data frame, for example of a CSV file with
@@ -47,9 +54,9 @@ def from_table(
         name: of the data set; by default that of the file.
 
     Raises:
-        InvalidInput: the table cannot be read, a column does not exist or two have one name, a value is
-            missing or no number that float32 has, the labels are real numbers, or a feature's differences are
-            too small beside its mean for float32.
+        InvalidInput: the table cannot be read, a column does not exist or two have one name, a feature has
+            no name, a value is missing or no number that float32 has, the labels are real numbers, or a
+            feature's differences are too small beside its mean for float32.
     """
     frame = _frame(table, {str(label), *map(str, columns)})
     known = [str(column) for column in frame.columns]
@@ -65,9 +72,15 @@ def from_table(
     features = [column for column in known if column not in (label, *columns, *drop)]
     if not features:
         raise InvalidInput("table", ", ".join(known), "one or more columns of features")
+    for column in features:
+        if re.fullmatch(r"Unnamed: \d+", column):  # pandas' name, above all for the index that to_csv writes
+            accepted = "a name in the first line for each feature; name it in drop if it numbers the rows"
+            raise InvalidInput("table", column, accepted)
     for column in (label, *columns, *features):
         if (missing := frame[column].isna()).any():
-            accepted = "a value in each row; fill or drop missing values first"
+            accepted = (
+                "a value in each row; fill or drop missing values first (pandas reads NA and None as such)"
+            )
             raise InvalidInput("table", f"{column} of row {int(missing.to_numpy().argmax())}", accepted)
     if _is_real(frame[label]):
         raise InvalidInput("label", f"{label} with real numbers", "a column of classes, integers or names")
@@ -146,9 +159,34 @@ def _encoded(values: Any) -> np.ndarray:
             raise InvalidInput("table", given, accepted)
         return numbers.astype(np.float32)[:, None]
     texts = values.astype(str).to_numpy(np.str_)
+    if values.dtype.name != "category":
+        _check_no_numbers(values.name, texts)
     categories = np.unique(texts)
     if len(categories) > MOST_CATEGORIES:
         accepted = f"a feature with at most {MOST_CATEGORIES} different texts; name it in columns or drop"
         raise InvalidInput("table", f"{values.name}, {len(categories)} texts", accepted)
     encoded: np.ndarray = (texts[:, None] == categories).astype(np.float32)
     return encoded
+
+
+def _check_no_numbers(column: str, texts: np.ndarray) -> None:
+    """Refuse a column of texts that are numbers for a reader, but not for pandas.
+
+    Texts that pandas would have read as numbers, such as postcodes, are texts on purpose.
+    """
+    numbers = sum(_NUMBER.fullmatch(text) is not None for text in texts)
+    row = next((row for row, text in enumerate(texts) if not _is_read(text)), None)
+    if row is not None and 2 * numbers > len(texts):
+        accepted = (
+            "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "
+            "thousands and na_values, and keeps texts with dtype category"
+        )
+        raise InvalidInput("table", f"{column} of row {row}, {str(texts[row])!r},", accepted)
+
+
+def _is_read(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -12,6 +12,7 @@ import torch
 
 from pfl.core.errors import check_names
 from pfl.core.text import amount, first_line
+from pfl.run.errors import cause_of
 
 T = TypeVar("T")
 Check = Callable[[T], None]
@@ -75,7 +76,7 @@ class Kit(Generic[T]):
             except Violated as objection:
                 lines[rule] = first_line(objection)
             except Exception as error:  # whatever the component raises
-                lines[rule] = f"{type(error).__name__}: {first_line(error)}"
+                lines[rule] = cause_of(error)
                 crash = crash or error
             if rule in lines and rule in self._decisive:
                 break

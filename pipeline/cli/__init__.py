@@ -342,10 +342,11 @@ def report(
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
         accepted = f"empty lists, because only whole tables are published; git restore {PARAMS}"
         raise InvalidInput(f"{PARAMS}: subset", ", ".join(left_out), accepted)
-    root = Path.cwd()
+    root, empty = Path.cwd(), False
     for name in names or (published_tables() if publish else selected_tables()):
         if not (cells := collect(name)):
-            print(f"{name}: no cell to report: {lacking(name)}")
+            print(f"{name}: no cell to report: {lacking(name)}", file=sys.stderr)
+            empty = True
             continue
         folder = write_report(name, root)
         if publish:
@@ -355,6 +356,8 @@ def report(
         print(f"overview: {write_overview(root).relative_to(root)}")
     if publish and FIGURES.is_dir():
         write_figures()
+    if empty and (names or not publish):  # a published report of which the ledger lacks all is kept
+        raise typer.Exit(1)
 
 
 def compare(

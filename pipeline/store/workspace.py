@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Sources, Trial, commit, folder_of, knows
+from pfl.run.trials import Sources, Trial, cause_of, commit, folder_of, knows, trace_of
 from pipeline.spec.extends import lineage
 
 SCRATCH = Path(".sweeps")
@@ -29,6 +31,22 @@ def checkpoints_of(table: str) -> Path:
 def checkpoint_folder(*trials: Trial) -> Path:
     """The folder of the checkpoints of one stack's trials."""
     return checkpoints_of(trials[0].table) / folder_of(*trials)
+
+
+def explained(table: str, error: BaseException) -> str:
+    """Why a trial failed, in a line. It names the file of the traceback, if the traceback says more.
+
+    Trials that failed in the same way share the file, which is removed with the checkpoints of the table.
+    """
+    cause, trace = cause_of(error), trace_of(error)
+    if trace:
+        content = trace.encode(errors="backslashreplace")
+        file = checkpoints_of(table) / f"{hashlib.sha256(content).hexdigest()[:12]}.txt"
+        with suppress(OSError):  # on a full disk
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            cause = f"{cause} (traceback in {file})"
+    return cause
 
 
 def models_file(key: str) -> Path:

@@ -20,9 +20,9 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
-from pfl.run.trials import Record, Trial, cause_of, commit, run_trials
+from pfl.run.trials import Record, Trial, commit, run_trials
 from pipeline.store import heartbeat
-from pipeline.store.workspace import MODELS, checkpoint_folder
+from pipeline.store.workspace import MODELS, checkpoint_folder, explained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,7 +200,7 @@ class Worker(tune.Trainable):
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             if len(trials) == 1:
-                return [cause_of(error)]
+                return [explained(first.table, error)]
         return [outcome for trial in trials for outcome in self._run([trial])]  # a failure affects one trial
 
 

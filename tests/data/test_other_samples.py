@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -292,6 +293,42 @@ def test_a_number_that_float32_lacks_is_named_by_its_column(frame):
         frame.loc[2, "hours"] = value
         with pytest.raises(InvalidInput, match=r"^table: hours of row 2, .* is .*finite number"):
             pfl.from_table(frame, label="passed")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "culprit"),
+    [
+        (["1,5", "2,25", "-0,5", "3"], "row 0, '1,5',"),
+        (["1", "1,200", "1,300", "900"], "row 1, '1,200',"),
+        (["1.5", "2.5", "3.5", "?"], "row 3, '?',"),
+        (["7", "20%", "30 %", "1e-3"], "row 1, '20%',"),
+        (["1 234,5", "1.234,5", "\N{MINUS SIGN}1", ",5"], "row 0, '1 234,5',"),
+    ],
+)
+def test_numbers_that_pandas_reads_as_texts_are_named(numbers, culprit, tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"dose": numbers * 2, "ill": [0, 1] * 4})
+    frame.to_csv(tmp_path / "doses.csv", index=False)
+    for table in (frame, tmp_path / "doses.csv"):
+        with pytest.raises(InvalidInput, match=rf"^table: dose of {re.escape(culprit)} .*decimal, thousands"):
+            pfl.from_table(table, label="ill")
+    texts = pfl.from_table(frame.astype({"dose": "category"}), label="ill")
+    assert texts.shape == (4,)
+
+
+@pytest.mark.parametrize("texts", [["0-9", "10-19"], ["2020.01.03", "2021-01-03"], ["3", "b"], ["01", "2"]])
+def test_texts_with_digits_are_texts(texts):
+    pd = pytest.importorskip("pandas")
+    data = pfl.from_table(pd.DataFrame({"age": texts * 2, "ill": [0, 1] * 2}), label="ill")
+    assert data.images.tolist() == [[1, 0], [0, 1]] * 2
+
+
+def test_the_index_that_pandas_writes_is_no_feature(frame, tmp_path):
+    frame.to_csv(tmp_path / "students.csv")
+    with pytest.raises(InvalidInput, match=r"^table: Unnamed: 0 is .*a name in the first line .* drop"):
+        pfl.from_table(tmp_path / "students.csv", label="passed")
+    data = pfl.from_table(tmp_path / "students.csv", label="passed", drop=["Unnamed: 0", "id"])
+    assert data.checksum == pfl.from_table(frame, label="passed", drop=["id"]).checksum
 
 
 def test_texts_of_a_csv_file_that_are_one_integer_stay_different(tmp_path):

@@ -64,12 +64,26 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     file = tmp_path / "trials.jsonl"
     file.write_text("".join(json.dumps(json_ready(one)) + "\n" for one in (stale, absent, quick)))
     done = run(file)
-    assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
+    assert "setting/fedavg, seeds (0,): Conflict: partition: has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr
+    assert "Traceback" not in done.stderr  # these lines say how to mend it
     assert "trials run: 1;" in done.stdout
     assert "trials failed: 2; run the same command to retry them" in done.stderr
     assert done.returncode == 1
     assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()
+
+
+def test_an_error_in_a_trial_is_told_with_its_traceback(trial, tmp_path, monkeypatch):
+    monkeypatch.setattr("pfl.engine.server.Server.average", lambda _: 1 / 0)
+    file = tmp_path / "trials.jsonl"
+    file.write_text(json.dumps(json_ready(trial)))
+    done = run(file)
+    assert done.returncode == 1
+    trace, _, line = done.stderr.rpartition(
+        "pfl: setting/fedavg, seeds (0,): ZeroDivisionError: division by zero"
+    )
+    assert "fedavg.py" in trace
+    assert line.strip() == "pfl: trials failed: 1; run the same command to retry them"
 
 
 @pytest.mark.parametrize("option", ["--json", "--save", "--checkpoint"])

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from pfl.core import memory
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput
-from pfl.core.text import first_line
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.run.fingerprint import check_unchanged, name_of
 from pfl.run.trials.record import Record
 from pfl.run.trials.trial import Trial
@@ -40,7 +39,7 @@ def run_trial(
             ``checkpoint_dir`` one that no other trial uses.
 
     Raises:
-        ValueError: data, partition or code are not those that the trial names.
+        InvalidInput: data, partition or code are not those that the trial names.
         Edited: the source has changed since this process began.
     """
     (records,) = run_trials([trial], dataset, partition, execution, on_round, measure)
@@ -68,7 +67,7 @@ def run_trials(
         The records of each.
 
     Raises:
-        ValueError: data, partition or code are not those that a trial names.
+        InvalidInput: data, partition or code are not those that a trial names.
         Edited: the source has changed since this process began.
     """
     from pfl.engine.device import forget_peak, resolve_device
@@ -128,11 +127,10 @@ def _check(trials: Sequence[Trial], dataset: Dataset, partition: Division) -> No
             checksums.append(("partition", of_seed(partition, seed).checksum, trial.partition_of(seed)))
         for name, actual, wanted in checksums:
             if actual != wanted:
-                made_for = f"the trial was made for {wanted[:12]}"
-                raise ValueError(f"the {name} has checksum {actual[:12]}, {made_for}")
+                raise Conflict(name, f"has checksum {actual[:12]}", f"the trial was made for {wanted[:12]}")
         name = name_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes)).name
         if name != trial.behaviour:
-            raise ValueError(f"the code has the name {name}, the trial was made for {trial.behaviour}")
+            raise Conflict("code", f"has the name {name}", f"the trial was made for {trial.behaviour}")
 
 
 def _separate(models: Path, keys: Mapping[int, str]) -> None:
@@ -143,9 +141,3 @@ def _separate(models: Path, keys: Mapping[int, str]) -> None:
     together = read_models(models / f"{next(iter(keys.values()))}.pt")
     for seed, key in keys.items():
         checkpoint.write(models / f"{key}.pt", {**together, "seeds": {seed: together["seeds"][seed]}})
-
-
-def cause_of(error: BaseException) -> str:
-    """Why a trial failed, in a line."""
-    text = first_line(error)
-    return f"out of memory ({text})" if memory.ran_out(error) else f"{type(error).__name__}: {text}"

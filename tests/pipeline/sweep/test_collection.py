@@ -211,7 +211,9 @@ def test_own_data_that_are_gone_are_one_line_that_says_where_they_were_looked_fo
         said = pfl(*command).stderr
         expected = f"an existing folder, zip, tar or npz (there is no {own})"
         assert said == f"pfl: error: dataset: own data.npz is not accepted; expected {expected}\n"
-    assert pfl("report").stdout == "small: no cell to report: its data are not here: own data.npz\n"
+    done = pfl("report")
+    assert done.returncode == 1
+    assert done.stderr == "small: no cell to report: its data are not here: own data.npz\n"
 
 
 def test_columns_whose_own_data_are_gone_are_left_out(own, edit, caplog):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import re
+from pathlib import Path
 
 import pytest
 
 from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
 from pfl.run.trials import Record, commit
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
@@ -66,6 +69,25 @@ def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
     (first,), second = outcomes_of(job({"lr": 0.1}, {"lr": -1.0}))
     assert first.config["lr"] == 0.1
     assert "lr" in second
+
+
+def test_the_cause_of_a_failure_names_the_file_of_its_traceback(job, monkeypatch):
+    def fails(*_):
+        raise KeyError("fc\udcff")
+
+    monkeypatch.setattr(tune, "run_trials", fails)
+    first, second = outcomes_of(job({"lr": 0.1}, {"lr": 0.2}))
+    assert first == second  # so that the sweep's summary counts them in one line
+    cause, file = re.fullmatch(r"(.*) \(traceback in (.*)\)", first).groups()
+    assert cause == "KeyError: 'fc\\udcff'"
+    trace = Path(file).read_text()
+    assert trace.startswith("Traceback (most recent call last):\n")
+    assert "in fails" in trace
+
+
+def test_a_cause_that_tells_how_to_fix_it_comes_without_a_traceback(job, monkeypatch):
+    monkeypatch.setattr(tune, "run_trials", lambda *_: (_ for _ in ()).throw(InvalidInput("lr", -1, "more")))
+    assert outcomes_of(job({})) == ["InvalidInput: lr: -1 is not accepted; expected more"]
 
 
 def test_the_sweep_takes_note_of_every_trial_of_a_stack(alike):
