@@ -22,7 +22,7 @@ def check_phases(where: str, phases: Any, groups: Groups) -> None:
             impossible number.
     """
     if not isinstance(phases, tuple | list):
-        raise InvalidInput(where, f"a return value of type {type(phases).__name__}", "a tuple of Phase(...)")
+        raise wrong_type(where, phases, "a tuple of Phase(...)")
     for phase in phases:
         if not isinstance(phase, Phase):
             raise InvalidInput(where, f"a value of type {type(phase).__name__}", "a tuple of Phase(...)")

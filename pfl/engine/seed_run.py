@@ -79,8 +79,7 @@ class SeedRun:
             setattr(self, name, state[name])
         self.history = list(map(Evaluated.from_dict, state["history"]))
         self.client_metrics = {name: ClientMetric(**own) for name, own in state["client_metrics"].items()}
-        # A checkpoint of earlier code has no such entry.
-        self.unseen = Unseen.from_dict(own) if (own := state.get("unseen")) else None
+        self.unseen = Unseen.from_dict(own) if (own := state["unseen"]) else None
 
     def read(self) -> bool:
         """Wait for the losses of the rounds since the last call, and note whether the last one diverged.
