@@ -147,8 +147,8 @@ class Partition:
         Returns:
             ``clients``; ``samples``, ``train``, ``test``: totals; ``size``: mean, std, min and max over
             clients; ``classes``: mean, min and max number of classes per client; ``label_cosine``: mean over
-            pairs of clients of the cosine of their class counts; ``unseen_test_samples``: test samples of a
-            class that the client does not train on.
+            pairs of clients of the cosine of their class counts; ``test_samples_of_untrained_classes``: of
+            classes that the client does not train on.
         """
         counts = self.class_counts(labels, n_classes)
         trained = counts["train"] > 0
@@ -164,7 +164,7 @@ class Partition:
             "size": {**_spread(size), "std": float(size.std())},
             "classes": _spread(classes),
             "label_cosine": float((np.square(unit.sum(0)).sum() - self.clients) / pairs) if pairs else 1.0,
-            "unseen_test_samples": int(counts["test"][~trained].sum()),
+            "test_samples_of_untrained_classes": int(counts["test"][~trained].sum()),
         }
 
     def class_counts(self, labels: np.ndarray, n_classes: int) -> dict[str, np.ndarray]:

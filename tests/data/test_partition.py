@@ -270,5 +270,5 @@ def test_statistics_of_a_partition_that_fits_on_a_hand(labelled):
         "size": {"mean": 4.0, "min": 3, "max": 5, "std": 1.0},
         "classes": {"mean": 2.0, "min": 2, "max": 2},
         "label_cosine": pytest.approx(4 / np.sqrt(5 * 17)),  # (2, 1, 0) and (0, 4, 1)
-        "unseen_test_samples": 2,
+        "test_samples_of_untrained_classes": 2,
     }
