@@ -26,12 +26,9 @@ def client():
     )
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_loss_translates_the_features_and_holds_their_running_mean(rows):
-    pixels, labels = [[1.0, 1.0], [3.0, 1.0]], [0, 0]
-    if rows:
-        pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 1]
-    batch = toy.batch(pixels, labels, rows)
+@toy.with_and_without_padding
+def test_the_loss_translates_the_features_and_holds_their_running_mean(padded):
+    batch = toy.batch([[1.0, 1.0], [3.0, 1.0]], [0, 0], padded)
     step = FedDBE(kappa=3.0, m=0.25)._step(client(), (batch,), 0.1)
 
     entropies = [math.log(math.exp(x + 0.5) + math.exp(2.0)) - (x + 0.5) for x in (1.0, 3.0)]

@@ -12,7 +12,7 @@ from pfl.core.rng import generator
 from pfl.engine.state import State
 from pfl.methods._generator import TRAINED, descend, generate, initial_state
 from pfl.methods.fedgen import FedGen, _drawn
-from tests.methods.toy import after_rounds, batch, client
+from tests.methods.toy import after_rounds, batch, client, with_and_without_padding
 
 NOISE, HIDDEN = 2, 3
 
@@ -31,17 +31,15 @@ def softmax(*logits: float) -> list[float]:
     return [math.exp(logit) / total for logit in logits]
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_client_s_loss_by_hand(rows):
+@with_and_without_padding
+def test_the_client_s_loss_by_hand(padded):
     method = FedGen(generated=4, noise=NOISE)
     # Only class 1 is available, and every generated feature is (0, 2).
     state = {**state_of_generator([0.0, 2.0]), "available": torch.tensor([0.0, 1.0]).double()}
     participant = client([[1.0, 0.0], [0.0, 1.0]], state)
-    pixels, labels = [[3.0, 0.0], [0.0, 2.0]], [0, 0]
-    if rows:
-        pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 1]
     noise = torch.from_numpy(generator(0, "noise").random(4 + (4 + 8) * NOISE))
-    loss = method._distilled(participant, batch(pixels, labels, rows, noise), size=8, a=0.3, b=0.7)
+    samples = batch([[3.0, 0.0], [0.0, 2.0]], [0, 0], padded, noise)
+    loss = method._distilled(participant, samples, size=8, a=0.3, b=0.7)
 
     target, first = softmax(0, 2), softmax(3, 0)
     cross_entropy = -(math.log(first[0]) + math.log(softmax(0, 2)[0])) / 2

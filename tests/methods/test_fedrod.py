@@ -31,10 +31,10 @@ def entropy(logits, y):
     return math.log(sum(math.exp(logit) for logit in logits)) - logits[y]
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_generic_head_sees_the_class_counts_and_the_personal_one_the_sum(rows):
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    loss = FedRoD(personal_lr=0.3).loss(client([math.log(6), math.log(2)]), toy.batch(pixels, labels, rows))
+@toy.with_and_without_padding
+def test_the_generic_head_sees_the_class_counts_and_the_personal_one_the_sum(padded):
+    batch = toy.batch([[1.0, 1.0]], [0], padded)
+    loss = FedRoD(personal_lr=0.3).loss(client([math.log(6), math.log(2)]), batch)
     balanced = entropy([1 + math.log(6), 2 + math.log(2)], 0)
     personal = entropy([1 + 0.5, 2 + 0.5], 0)
     assert loss.item() == pytest.approx(balanced + 0.3 * personal)

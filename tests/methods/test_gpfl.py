@@ -36,10 +36,9 @@ def client(**changes):
     return dataclasses.replace(participant, **changes)
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_loss_adds_both_entropies_the_distance_and_the_decay(rows):
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    participant, batch = client(), toy.batch(pixels, labels, rows)
+@toy.with_and_without_padding
+def test_the_loss_adds_both_entropies_the_distance_and_the_decay(padded):
+    participant, batch = client(), toy.batch([[1.0, 1.0]], [0], padded)
     gradient, loss = GPFL(lam=0.5, mu=0.2)._decayed(participant, (batch,))
 
     def entropy(logits):
