@@ -141,9 +141,8 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
         everyone, mine = contexts[client]
         torch.testing.assert_close(server.client_state["context_all"][client], everyone, rtol=0, atol=1e-9)
         torch.testing.assert_close(server.client_state["context_own"][client], mine, rtol=0, atol=1e-9)
-        torch.testing.assert_close(
-            server.bank["head.weight"][client], heads[client]["head.weight"], rtol=0, atol=1e-9
-        )
+        own = server.bank["head.weight"][client]
+        torch.testing.assert_close(own, heads[client]["head.weight"], rtol=0, atol=1e-9)
 
 
 def test_the_defaults_are_the_authors_for_a_cnn_and_a_resnet_is_told_its_own():

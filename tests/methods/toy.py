@@ -34,10 +34,7 @@ def client(head: list[list[float]], state: State | None = None, **params: Tensor
 
 
 def batch(
-    features: list[list[float]],
-    labels: list[int],
-    padded: bool = False,
-    noise: Tensor | None = None,
+    features: list[list[float]], labels: list[int], padded: bool = False, noise: Tensor | None = None
 ) -> Batch:
     """A batch of images with these pixels; ``padded``: and of another one, which does not count."""
     pixels, real = torch.tensor(features, dtype=torch.float64), None
