@@ -11,7 +11,7 @@ import torch
 from pfl.methods.feddbe import FedDBE
 from pfl.models import build
 from tests.methods import toy
-from tests.methods.recomputed import LR, begun, minibatches, model_of
+from tests.methods.recomputed import LR, begun, extracted, minibatches, model_of
 
 
 def client():
@@ -80,10 +80,7 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(m, dataset, 
         for x, y in 2 * minibatches(server, client):
             leaves = {name: own[name].clone().requires_grad_() for name in names}
             shift = bias.clone().requires_grad_()
-            extractor = {
-                n.removeprefix("extractor."): t for n, t in leaves.items() if n.startswith("extractor.")
-            }
-            features = torch.func.functional_call(net.extractor, extractor, (x,))
+            features = extracted(net, leaves, x)
             moved = (1 - m) * running + m * features.mean(0)
             shifted = features if mean is None else features + shift
             logits = shifted @ leaves["head.weight"].T + leaves["head.bias"]

@@ -14,7 +14,7 @@ from pfl.methods.gpfl import GPFL
 from pfl.models import build
 from pfl.run.validation import validated, warnings_of
 from tests.methods import toy
-from tests.methods.recomputed import LR, begun, minibatches, model_of
+from tests.methods.recomputed import LR, begun, extracted, minibatches, model_of
 
 EMBEDDING = [[3.0, 4.0], [1.0, 0.0]]
 
@@ -113,10 +113,7 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
             everyone, mine = contexts[client]
             for x, y in minibatches(server, client):
                 leaves = {name: own[name].clone().requires_grad_() for name in names}
-                extractor = {
-                    n.removeprefix("extractor."): t for n, t in leaves.items() if n.startswith("extractor.")
-                }
-                features = torch.func.functional_call(net.extractor, extractor, (x,))
+                features = extracted(net, leaves, x)
                 logits = valve(leaves, features, mine) @ leaves["head.weight"].T + leaves["head.bias"]
                 generic = valve(leaves, features, everyone)
                 embedding = leaves["embedding.weight"]
