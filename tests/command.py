@@ -1,10 +1,14 @@
-"""The command ``pfl``, run in this process: a process of its own takes seconds to import torch."""
+"""The command ``pfl``, run in this process, and Python in one of its own, which takes longer."""
 
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from subprocess import CompletedProcess
 from unittest.mock import patch
 
@@ -22,3 +26,14 @@ def pfl(*arguments: str) -> CompletedProcess[str]:
         except SystemExit as end:
             status = end.code or 0
     return CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def python(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, check: bool = True
+) -> CompletedProcess[str]:
+    """Run Python with the variables of this process and of ``env``; ``check`` that it ends well."""
+    command = [sys.executable, *arguments]
+    variables = {**os.environ, **(env or {})}
+    done = subprocess.run(command, env=variables, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or not check, done.stderr
+    return done

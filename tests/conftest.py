@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -92,6 +93,21 @@ def interrupt(round: int, config: Config, dataset: Dataset, partition: Partition
 
     with pytest.raises(KeyboardInterrupt):
         simulate(config, dataset, partition, *more, on_round=on_round)
+
+
+def assert_resumes(
+    round: int,
+    config: Config,
+    dataset: Dataset,
+    partition: Partition,
+    seeds: Sequence[int],
+    execution: Execution,
+) -> None:
+    """A simulation that is interrupted after ``round`` ends with the numbers of one that is not."""
+    whole = simulate(config, dataset, partition, seeds, replace(execution, checkpoint_dir=None))
+    interrupt(round, config, dataset, partition, seeds, execution)
+    resumed = simulate(config, dataset, partition, seeds, execution)
+    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 
 
 def make_trial(

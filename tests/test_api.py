@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
 from pfl.testing.synthetic import make_clients, make_dataset
+from tests.command import python
 
 SHORT = {"rounds": 2, "epochs": 1, "eval_every": 1, "progress": False}
 
@@ -24,9 +24,7 @@ SHORT = {"rounds": 2, "epochs": 1, "eval_every": 1, "progress": False}
 @pytest.fixture(scope="module")
 def runs():
     """Two seeds of a method on digits."""
-    return pfl.simulate(
-        method="pfedsim", dataset="digits", partition="dirichlet:0.1", clients=5, seeds=2, **SHORT
-    )
+    return pfl.simulate("pfedsim", dataset="digits", partition="dirichlet:0.1", clients=5, seeds=2, **SHORT)
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +33,7 @@ def no_window():
 
 
 def test_names_suffice_for_a_simulation(runs):
-    assert [run.labels for run in runs] == [
-        {"method": "pfedsim", "seed": 0},
-        {"method": "pfedsim", "seed": 1},
-    ]
+    assert [run.labels for run in runs] == [{"method": "pfedsim", "seed": seed} for seed in (0, 1)]
     assert runs[0].metrics.rounds[-1].round == 2
 
 
@@ -75,9 +70,8 @@ def test_a_name_with_dollar_signs_is_plotted_as_it_is(what, runs, tmp_path):
 
 @pytest.mark.parametrize("what", ["curves", "clients"])
 def test_a_legend_names_all_runs_whatever_their_labels(what, runs):
-    labelled = [
-        replace(runs[0], labels={"method": label}) for label in (None, float("nan"), "_own", ["a"], "")
-    ]
+    labels = (None, float("nan"), "_own", ["a"], "")
+    labelled = [replace(runs[0], labels={"method": label}) for label in labels]
     texts = pfl.Runs(tuple(labelled)).plot(what).get_legend().get_texts()
     assert [text.get_text().lstrip("\u200b") for text in texts] == ["None", "nan", "_own", "['a']", ""]
 
@@ -92,9 +86,7 @@ def test_runs_that_are_printed_alike_are_one_group_and_need_other_seeds(runs):
 
 @pytest.mark.parametrize("label", [1, "", " "])
 def test_a_label_is_a_name(label):
-    with pytest.raises(
-        InvalidInput, match=r"label: .* is not accepted; expected a name for frames and plots"
-    ):
+    with pytest.raises(InvalidInput, match=r"label: .* expected a name for frames and plots"):
         pfl.simulate("fedavg", clients=5, label=label, **SHORT)
 
 
@@ -186,9 +178,7 @@ def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():
     def failing(*_):
         raise KeyError("no such class")
 
-    with pytest.raises(
-        InvalidInput, match=r"^metrics: failing .* returns numbers \(KeyError: 'no such class'\)"
-    ):
+    with pytest.raises(InvalidInput, match=r"^metrics: failing .* \(KeyError: 'no such class'\)"):
         pfl.simulate(clients=4, metrics=[failing], on_round=lambda *_: pytest.fail("a round"), **SHORT)
 
 
@@ -235,9 +225,7 @@ def test_there_is_no_plot_of_nothing():
 
 
 def test_a_name_is_no_data_set_to_be_divided():
-    with pytest.raises(
-        InvalidInput, match=r"dataset: digits is not accepted; expected a data set, as pfl\.load"
-    ):
+    with pytest.raises(InvalidInput, match=r"dataset: digits is not accepted; expected a data set"):
         pfl.make_partition("dirichlet:0.1", "digits", clients=3)
     with pytest.raises(InvalidInput, match="partition: 3 is not accepted; expected a rule"):
         pfl.make_partition(3, pfl.load("digits"), clients=3)
@@ -249,9 +237,7 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
         def aggregate(self, server):
             return {"model": server.average()}
 
-    with pytest.raises(
-        InvalidInput, match=r"expected execution\.code with it, a name for the code of nameless"
-    ):
+    with pytest.raises(InvalidInput, match=r"expected execution\.code with it, a name for the code"):
         pfl.simulate(Nameless, execution=Execution(checkpoint_dir=str(tmp_path)), **SHORT)
     named = Execution(checkpoint_dir=str(tmp_path), code="nameless, first version")
     assert pfl.simulate(Nameless, clients=4, execution=named, **SHORT)
@@ -270,9 +256,7 @@ def test_a_valid_but_probably_unintended_option_is_a_warning():
 
 
 def test_an_accuracy_that_was_not_measured_is_one_clear_line(runs):
-    with pytest.raises(
-        InvalidInput, match="moment: adapted is not accepted; expected one of post_aggregation"
-    ):
+    with pytest.raises(InvalidInput, match="moment: adapted is not accepted; expected one of"):
         runs[0].metrics.reached(moment="adapted")
     with pytest.raises(InvalidInput, match=r"average: mean is not accepted.*did you mean 'client_mean'"):
         runs[0].metrics.reached("mean")
@@ -320,8 +304,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_the_package_and_its_command_line_imports_no_torch():
-    code = "import sys, pfl, pfl.cli; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", "import sys, pfl, pfl.cli; assert 'torch' not in sys.modules")
 
 
 @pytest.mark.parametrize(

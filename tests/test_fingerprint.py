@@ -20,6 +20,7 @@ from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.fingerprint import AcceptedCode, Components, components, enter, name_of, question_of, unknown
 from pfl.run.validation import validated
+from tests.command import python
 from tests.test_registry import install
 
 ROOT = Path(__file__).parents[1]
@@ -207,8 +208,7 @@ def test_digests_are_the_same_without_triton_and_without_a_compiler(tmp_path):
         "from pfl.run.fingerprint import components\n"
         "print(json.dumps(components()))"
     )
-    environment = {**os.environ, "CXX": "", "PFL_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    done = python("-c", code, env={"CXX": "", "PFL_CACHE": str(tmp_path)})
     assert json.loads(done.stdout) == components()
 
 
@@ -420,19 +420,8 @@ PAIRS = ["halfway/cnn_digits", "halfway/shallow", "fedavg/shallow", "fedavg/cnn_
 
 def ask(plugins: Path, what: str = "ask", pairs: Sequence[str] = PAIRS) -> dict[str, str]:
     path = [ROOT, plugins / "method/site", plugins / "network/site", plugins]
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, what, *pairs],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "PFL_CACHE": str(plugins / "cache"),
-        },
-        cwd=plugins / "project",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, path)), "PFL_CACHE": str(plugins / "cache")}
+    done = python("-c", ASK, what, *pairs, env=environment, cwd=plugins / "project")
     return dict(zip(pairs, json.loads(done.stdout), strict=True))
 
 
@@ -451,9 +440,7 @@ def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it
     (plugins / "method/site/mine/numbers.json").write_text("[2]")
     assert moved() == {"halfway/cnn_digits", "halfway/shallow"}
     replace(plugins / "network/site/other/shallow.py", "16", "24")
-    replace(
-        plugins / "method/site/mine/halfway.py", "averages the head only", "averages what its helper says"
-    )
+    replace(plugins / "method/site/mine/halfway.py", "averages the head only", "averages what it is told")
     assert moved() == {"halfway/shallow", "fedavg/shallow"}
 
 
@@ -464,10 +451,8 @@ def test_another_target_of_an_entry_point_renames_what_uses_it(plugins):
     (entry_points,) = plugins.glob("method/site/*/entry_points.txt")
     replace(entry_points, "mine.halfway", "mine.other")
     after = ask(plugins)
-    assert {pair for pair in PAIRS if before[pair] != after[pair]} == {
-        "halfway/cnn_digits",
-        "halfway/shallow",
-    }
+    moved = {pair for pair in PAIRS if before[pair] != after[pair]}
+    assert moved == {"halfway/cnn_digits", "halfway/shallow"}
 
 
 def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):
@@ -531,16 +516,11 @@ def running(tmp_path: Path) -> Path:
 
 
 def run(file: Path, meanwhile: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(file.parents[2]),
-        "PFL_CACHE": str(file.parents[2] / "cache"),
-    }
+    root = file.parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PFL_CACHE": str(root / "cache")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = [sys.executable, "-c", RUN, meanwhile]
-    return subprocess.run(
-        code, env=environment, cwd=file.parents[2], capture_output=True, text=True, check=False
-    )
+    return subprocess.run(code, env=environment, cwd=root, capture_output=True, text=True, check=False)
 
 
 def keeping_times(file: Path) -> str:

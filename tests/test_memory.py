@@ -1,10 +1,9 @@
 """Memory of this process."""
 
-import subprocess
-import sys
 from mmap import mmap
 
 from pfl.core import memory
+from tests.command import python
 
 
 def page_faults(before: str) -> int:
@@ -18,8 +17,7 @@ for _ in range(100):
     del blocks
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    return int(python("-c", program).stdout)
 
 
 def test_freed_memory_is_kept_for_the_next_step():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pfl_repro
+from tests.command import python
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,12 +24,7 @@ def test_a_foreign_pfl_is_one_line(files, tmp_path):
     (tmp_path / "pfl_repro.py").symlink_to(ROOT / "pfl_repro.py")
     code = "import sys; sys.path.insert(0, '.'); import pfl_repro; pfl_repro.main()"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        cwd=tmp_path,
-        env={},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -38,14 +34,8 @@ def test_a_foreign_pfl_is_one_line(files, tmp_path):
 
 
 def test_this_pfl_is_not_foreign():
-    done = subprocess.run(
-        [sys.executable, "-c", "import pfl_repro; pfl_repro.main()", "--version"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.startswith("pfl "), done.stderr
+    done = python("-c", "import pfl_repro; pfl_repro.main()", "--version", cwd=ROOT)
+    assert done.stdout.startswith("pfl ")
 
 
 def test_an_interruption_during_the_imports_is_one_line(monkeypatch, capsys):

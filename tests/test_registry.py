@@ -1,9 +1,7 @@
 """Components are found by file, and by entry point of somebody else's package."""
 
-import os
 import re
 import subprocess
-import sys
 import textwrap
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,6 +13,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.registry import _summary
 from pfl.methods import METHODS
 from pfl.models import MODELS
+from tests.command import python
 
 
 def test_a_file_is_a_component():
@@ -61,9 +60,7 @@ def test_a_file_that_does_not_load_is_one_line_with_its_place_and_hides_no_other
     done = run_in(tmp_path, "--method", "mine")
     assert re.search(f"^pfl: error: method: mine is not accepted; expected a plugin .*{reason}", done.stderr)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    listed = subprocess.run(
-        [sys.executable, "-m", "pfl", "methods"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    listed = python("-m", "pfl", "methods", cwd=tmp_path)
     assert "\nfedavg " in listed.stdout
     assert re.search(f"^pfl: warning: left out: method: mine .*{reason}", listed.stderr)
 
@@ -115,12 +112,10 @@ def test_a_plugin_with_the_name_of_a_built_in_is_one_clear_line_when_it_is_used(
 
 
 def test_a_summary_is_read_without_importing():
-    code = (
-        "import sys; from pfl.models import MODELS as M; print(M.summary('lenet5'), 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("LeNet-5")
-    assert done.stdout.rstrip().endswith("False")
+    summary = "from pfl.models import MODELS; print(MODELS.summary('lenet5'))"
+    said = python("-c", f"{summary}; import sys; print('torch' in sys.modules)").stdout
+    assert said.startswith("LeNet-5")
+    assert said.endswith("False\n")
 
 
 @pytest.mark.parametrize(("encoding", "first"), [("utf-8-sig", ""), ("latin-1", "# coding: latin-1\n")])
@@ -139,9 +134,7 @@ def test_a_file_in_the_folder_of_plugins_of_a_project_is_a_component(tmp_path):
     done = run_in(tmp_path, "--method", "mine")
     assert done.returncode == 0, done.stderr
     assert "mine on digits" in done.stdout
-    listed = subprocess.run(
-        [sys.executable, "-m", "pfl", "methods"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    listed = python("-m", "pfl", "methods", cwd=tmp_path)
     assert "mine " in listed.stdout
     assert "_shared" not in listed.stdout
 
@@ -161,7 +154,7 @@ def install(folder: Path, group: str, name: str, source: str) -> Path:
 
 def run_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A short `pfl run` that sees ``package``."""
-    return short_run(*arguments, env={**os.environ, "PYTHONPATH": str(package)})
+    return short_run(*arguments, env={"PYTHONPATH": str(package)})
 
 
 def run_in(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -171,8 +164,7 @@ def run_in(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def short_run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     short = ("--rounds", "2", "--epochs", "1", "--clients", "4")
-    command = [sys.executable, "-m", "pfl", "run", *short, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return python("-m", "pfl", "run", *short, *arguments, check=False, **options)
 
 
 def test_a_method_of_another_package_runs(tmp_path):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +20,9 @@ from pfl.engine.model_file import read_models
 from pfl.methods import METHODS
 from pfl.run.saved import load_models
 from pfl.run.simulate import simulate
+from tests.command import python
 from tests.conftest import sampled
+from tests.refusal import refusal
 
 CONFIG = Config(model="cnn_digits", rounds=2, epochs=1, batch_size=8, eval_every=2)
 
@@ -66,9 +65,8 @@ def test_the_models_of_each_seed_are_loaded_by_seed(saved, file, dataset, partit
 def test_the_global_model_is_the_network_that_all_clients_share(saved, file, dataset):
     saved("fedavg")
     models = load_models(file)
-    assert models.evaluate(dataset) == pytest.approx(
-        [models.global_model().evaluate(dataset)] * models.clients
-    )
+    accuracies = [models.global_model().evaluate(dataset)] * models.clients
+    assert models.evaluate(dataset) == pytest.approx(accuracies)
 
 
 def test_a_network_with_personal_layers_has_no_global_model(saved, file):
@@ -92,10 +90,7 @@ def test_raw_images_are_predicted_in_all_their_forms(saved, file, dataset):
 @pytest.mark.parametrize(
     ("images", "said"),
     [
-        (
-            np.zeros((2, 1, 9, 9), np.uint8),
-            "images: image 0 of 1x9x9 is not accepted; expected .*, as in training",
-        ),
+        (np.zeros((2, 1, 9, 9), np.uint8), "images: image 0 of 1x9x9 is not .*, as in training"),
         ([], "expected a sequence of images"),
         (7, "expected a sequence of images"),
         ([np.zeros(4)], "sample 0"),
@@ -146,9 +141,7 @@ def test_models_of_objects_are_loaded_with_these_objects(file, dataset, partitio
 
     saved = Execution(save=str(file))
     (result,) = pfl.simulate(Own, dataset, partition, model=small, rounds=1, progress=False, execution=saved)
-    with pytest.raises(
-        InvalidInput, match=r"method: none is not accepted; expected own, .* as the argument method"
-    ):
+    with pytest.raises(InvalidInput, match=r"method: none is not .* own, .* as the argument method"):
         load_models(file)
     models = load_models(file, method=Own, model=small)
     own = [one.accuracy for one in result.metrics.per_client]
@@ -190,45 +183,33 @@ def test_models_of_a_plugin_are_refused_once_it_is_edited(tmp_path):
     plugin = tmp_path / "plugins/models/shallow.py"
     plugin.parent.mkdir(parents=True)
 
-    def python(code: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(Path(pfl.__file__).parents[1])}
-        command = [sys.executable, "-c", f"import pfl; {code}"]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+    def run(code: str, check: bool = True) -> str:
+        path = {"PYTHONPATH": str(Path(pfl.__file__).parents[1])}
+        return python("-c", f"import pfl; {code}", cwd=tmp_path, env=path, check=check).stderr
 
     plugin.write_text(NETWORK)
     options = "model='shallow', rounds=1, progress=False, execution=pfl.Execution(save='models.pt')"
-    assert python(f"pfl.simulate({options})").returncode == 0
+    run(f"pfl.simulate({options})")
     plugin.write_text(f"# a remark\n{NETWORK}")
-    assert python("pfl.load_models('models.pt')").returncode == 0
+    run("pfl.load_models('models.pt')")
     plugin.write_text(NETWORK.replace("ReLU", "Tanh"))
-    said = python("pfl.load_models('models.pt')").stderr
+    said = run("pfl.load_models('models.pt')", check=False)
     assert "model: shallow, whose code has changed, is not accepted; expected the plugin that" in said
-    with_network = "from plugins.models.shallow import shallow; pfl.load_models('models.pt', model=shallow)"
-    assert python(with_network).returncode == 0
+    run("from plugins.models.shallow import shallow; pfl.load_models('models.pt', model=shallow)")
 
 
 # ---- files from elsewhere ------------------------------------------------------------------------------
 
 
-def refusal(file: Path) -> str:
-    with pytest.raises(InvalidInput) as caught:
-        load_models(file)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
-
-
 def test_a_file_that_is_not_there_is_one_line(file):
-    assert "FileNotFoundError" in refusal(file)
+    assert "FileNotFoundError" in refusal(load_models, file)
 
 
 def test_a_file_of_another_kind_is_one_line(file):
     file.write_text("weights")
-    assert "is not accepted; expected a file of models that `pfl run --save`" in refusal(file)
+    assert "is not accepted; expected a file of models that `pfl run --save`" in refusal(load_models, file)
     torch.save({"weight": torch.zeros(2)}, file)
-    assert "is not accepted; expected a file of models that `pfl run --save`" in refusal(file)
+    assert "is not accepted; expected a file of models that `pfl run --save`" in refusal(load_models, file)
 
 
 def test_a_damaged_number_is_noticed(saved, file):
@@ -237,9 +218,9 @@ def test_a_damaged_number_is_noticed(saved, file):
     content = file.read_bytes()
     place = content.index(weight) + 7
     file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-    assert "it is damaged" in refusal(file)
+    assert "it is damaged" in refusal(load_models, file)
     file.write_bytes(content[:-100])
-    assert "BadZipFile" in refusal(file)
+    assert "BadZipFile" in refusal(load_models, file)
 
 
 def test_a_file_runs_no_code(file, tmp_path):
@@ -248,14 +229,14 @@ def test_a_file_runs_no_code(file, tmp_path):
             return Path.touch, (tmp_path / "harm",)
 
     torch.save({"format": Malicious()}, file)
-    assert "UnpicklingError" in refusal(file)
+    assert "UnpicklingError" in refusal(load_models, file)
     assert not (tmp_path / "harm").exists()
 
 
 def test_a_file_of_another_version_is_one_line(saved, file):
     saved()
     checkpoint.write(file, read_models(file) | {"format": "pfl models, version 0"})
-    assert "of the form 'pfl models, version 1', not 'pfl models, version 0'" in refusal(file)
+    assert "of the form 'pfl models, version 1', not 'pfl models, version 0'" in refusal(load_models, file)
 
 
 @pytest.mark.parametrize(
@@ -274,4 +255,4 @@ def test_a_forged_file_is_one_line(change, saved, file):
     if "config" in change:
         change = {"config": content["config"] | change["config"] | {"hyperparameters": {}}}
     checkpoint.write(file, content | change)
-    assert "is not accepted" in refusal(file)
+    assert "is not accepted" in refusal(load_models, file)

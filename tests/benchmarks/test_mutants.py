@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks import mutants
 from benchmarks.mutants import ROOT, SCOPE, sample
+from tests.command import python
 
 CODE = '''"""A text with 1 < 2."""
 from typing import TYPE_CHECKING
@@ -129,6 +128,5 @@ def test_an_edit_that_moves_a_number_is_seen_and_a_flag_of_a_dataclass_is_not(tm
         ("client.pulled(", "client.nothing("),
     ]
     # In a process of its own, as this one has imported the simulator as it is.
-    command = [sys.executable, "-c", STUDY, str(tmp_path), json.dumps(edits)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = python("-c", STUDY, tmp_path, json.dumps(edits), cwd=ROOT)
     assert done.stdout.splitlines() == ["seen", "moves no number", "raises"]

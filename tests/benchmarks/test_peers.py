@@ -193,9 +193,8 @@ def test_processes_that_outlive_a_script_are_ended(tmp_path, monkeypatch):
     marks = []
     monkeypatch.setattr("benchmarks.peers.tree.members", lambda mark: marks.append(mark) or members(mark))
     work = tmp_path / "script.py"
-    sleeper = (
-        "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
-    )
+    sleep = "import time; time.sleep(99)"
+    sleeper = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleep!r}])"
     work.write_text(sleeper)
     run_tree([sys.executable, str(work)], {}, [0], tmp_path / "log", timeout=60)
     assert members(marks[0]) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +14,19 @@ from PIL import Image
 from pfl.core.files import cache_root
 from pfl.data.dataset import Dataset
 from pfl.testing.synthetic import make_dataset
+
+
+def zipped(folder: Path) -> Path:
+    """What is in the folder, in a zip beside it."""
+    return Path(shutil.make_archive(str(folder), "zip", folder))
+
+
+def tarred(folder: Path, ending: str = "tar", compression: str = "") -> Path:
+    """The folder in a tar beside it."""
+    path = folder.with_name(f"{folder.name}.{ending}")
+    with tarfile.open(path, f"w:{compression}") as archive:
+        archive.add(folder, folder.name)
+    return path
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,6 +14,7 @@ from PIL import Image
 from pfl.core.files import remove_abandoned, scratch_folder
 from pfl.data.cache import entry
 from pfl.data.dataset import load
+from tests.command import python
 
 SLOW = """
 import sys, time
@@ -55,7 +56,7 @@ def _data_sets(cache: Path) -> list[Path]:
 def test_an_unpacked_tar_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
     code = "import os, sys, signal; from pathlib import Path; from pfl.core.files import scratch_folder\n"
     code += "with scratch_folder(Path(sys.argv[1]), 'x-'): os.kill(os.getpid(), signal.SIGKILL)"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    python("-c", code, tmp_path, check=False)
     assert len([*tmp_path.iterdir()]) == 1
     with scratch_folder(tmp_path, "x-") as folder:
         remove_abandoned(tmp_path, "x-")

@@ -7,6 +7,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
+from tests.refusal import refusal
 
 RNG = np.random.default_rng(0)
 
@@ -73,10 +74,7 @@ def test_the_arrays_may_be_grey_or_have_channels_first_or_last(shape, stored, tm
 def test_a_wrong_array_is_one_line_that_names_it(arrays, change, complaint, tmp_path):
     changed = {name: array for name, array in (arrays | change).items() if array is not None}
     np.savez(tmp_path / "mine.npz", **changed)
-    with pytest.raises(InvalidInput) as error:
-        load(str(tmp_path / "mine.npz"), progress=False)
-    assert complaint in str(error.value)
-    assert "\n" not in str(error.value)
+    assert complaint in refusal(load, str(tmp_path / "mine.npz"), progress=False)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:300], lambda b: b[:200] + bytes(20) + b[220:]])

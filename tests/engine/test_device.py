@@ -12,6 +12,7 @@ import torch
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.device import resolve_device
+from tests.command import python
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = ("pydantic", "ray", "mlflow", "optuna", "dvc", "jinja2", "matplotlib", "rich", "ruamel", "psutil")
@@ -30,9 +31,7 @@ def test_a_machine_with_a_gpu_needs_no_more_than_the_simulator():
         "import benchmarks.gpu",
         "import pytest; sys.exit(pytest.main(['-m', 'gpu', '--collect-only', '-p', 'no:cacheprovider']))",
     ):
-        command = [sys.executable, "-c", without + code]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        assert done.returncode == 0, done.stdout + done.stderr
+        python("-c", without + code, cwd=ROOT)
 
 
 def operations_compiled(before: str) -> int:

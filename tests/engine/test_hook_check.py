@@ -15,6 +15,7 @@ from pfl.core.hyper import hyper
 from pfl.engine.client import Step
 from pfl.engine.method import Phase
 from pfl.engine.mixing import Average, Dense, Identity, Sent
+from tests.refusal import refusal
 
 
 def returning(hook, value):
@@ -50,11 +51,7 @@ def simulated(method, execution=Execution()):
         ("phases", ("all",), "a value of type str is not accepted; expected a tuple of Phase(...)"),
         ("phases", (Phase(trains="head"),), "Phase(trains): 'head' is not accepted; expected a tuple of"),
         ("phases", (Phase(trains=("haed",)),), "Phase(trains): group: haed is not accepted; expected one of"),
-        (
-            "phases",
-            (Phase(trains=()),),
-            "Phase(trains): () is not accepted; expected groups of which one",
-        ),
+        ("phases", (Phase(trains=()),), "Phase(trains): () is not accepted; expected groups of which one"),
         ("phases", (Phase(trains=("bn_stats",)),), "Phase(trains): ('bn_stats',) is not accepted"),
         ("phases", (Phase(epochs=-1),), "Phase(epochs): -1 is not accepted; expected a non-negative number"),
         ("phases", (Phase(epochs=float("nan")),), "Phase(epochs): nan is not accepted"),
@@ -67,11 +64,7 @@ def simulated(method, execution=Execution()):
         ("client_groups", {"new": [True] * 4}, "new: a value of type list .* a bool tensor of shape (4,)"),
         ("client_groups", {"new": torch.tensor([0, 1])}, "new: a tensor of shape (2,) and torch.int64 is"),
         ("scores", None, "a return value of type NoneType is not accepted; expected a tensor (images, cla"),
-        (
-            "scores",
-            lambda *arguments: arguments[-1][:, 0],
-            "a tensor of shape .* is not accepted; expected a tensor (images, classes) of shape ",
-        ),
+        ("scores", lambda *given: given[-1][:, 0], "tensor of shape .* expected a tensor (images, classes)"),
         (
             "logits",
             lambda client, x: torch.cat([client.net(x)] * 2, dim=1),
@@ -82,11 +75,7 @@ def simulated(method, execution=Execution()):
             {"head.bias": Average(torch.tensor([0.5, 1.5]))},
             "head.bias: Average with a row of sum 2 and smallest weight 0.5 is not accepted; expected ro",
         ),
-        (
-            "aggregate",
-            {"head.bias": Average([0.5, 0.5])},
-            "head.bias: an Average with weights of type list is not accepted; expected a tensor",
-        ),
+        ("aggregate", {"head.bias": Average([0.5, 0.5])}, "an Average with weights of type list is not"),
         (
             "dispatch",
             {"head.bias": Dense(torch.tensor([[1.5, -0.5, 0.0, 0.0]] * 2))},
@@ -112,16 +101,8 @@ def test_it_is_refused(hook, value, complaint, backend):
         ("loss", 0.5, ": a return value of type float is not accepted; expected a tensor of shape ()"),
         ("loss", lambda _, batch: batch.x.flatten(1).mean(1), ": a tensor of shape (*) is not accepted"),
         ("loss", torch.tensor(0.5), ": a constant is not accepted; expected a loss that depends on the"),
-        (
-            "logits",
-            lambda client, x: client.net(x)[:, 0],
-            ": a tensor of shape (*) is not accepted; expected a tensor (images, classes) of shape *",
-        ),
-        (
-            "personal",
-            [],
-            ": a return value of type list is not accepted; expected a mapping from the name",
-        ),
+        ("logits", lambda client, x: client.net(x)[:, 0], ": a tensor of shape (*) is not accepted"),
+        ("personal", [], ": a return value of type list is not accepted; expected a mapping from the name"),
         ("personal", {}, ": a mapping without '*' is not accepted"),
         (
             "personal",
@@ -140,9 +121,8 @@ def test_it_is_refused(hook, value, complaint, backend):
 )
 @BACKENDS
 def test_what_a_client_computes_is_refused_before_a_round_ends(hook, value, complaint, backend):
-    with pytest.raises(InvalidInput) as error:
-        simulated(returning(hook, value), Execution(backend=backend))
-    assert fnmatch(str(error.value).removeprefix("Wrong."), f"{hook}{complaint}*")
+    line = refusal(simulated, returning(hook, value), Execution(backend=backend))
+    assert fnmatch(line.removeprefix("Wrong."), f"{hook}{complaint}*")
 
 
 @BACKENDS
@@ -179,9 +159,8 @@ def test_a_loss_of_a_phase_is_refused_by_its_name(backend):
 )
 @BACKENDS
 def test_a_hook_of_a_phase_is_refused(phase, complaint, backend):
-    with pytest.raises(InvalidInput) as error:
-        simulated(returning("phases", (Phase(**phase),)), Execution(backend=backend))
-    assert fnmatch(str(error.value), f"Wrong: Phase({complaint}*")
+    line = refusal(simulated, returning("phases", (Phase(**phase),)), Execution(backend=backend))
+    assert fnmatch(line, f"Wrong: Phase({complaint}*")
 
 
 @pytest.mark.parametrize(
@@ -217,9 +196,9 @@ def test_a_hook_of_a_phase_is_refused(phase, complaint, backend):
     ],
 )
 def test_what_a_method_stores_or_sends_has_a_row_per_client(hook, value, complaint):
-    with pytest.raises(InvalidInput) as error:
-        pfl.simulate(returning(hook, value), clients=4, participation=1.0, rounds=1, progress=False)
-    assert str(error.value) == f"Wrong.{hook}: {complaint}"
+    wrong = returning(hook, value)
+    line = refusal(pfl.simulate, wrong, clients=4, participation=1.0, rounds=1, progress=False)
+    assert line == f"Wrong.{hook}: {complaint}"
 
 
 @pytest.mark.parametrize("headline", ["adapted", "post_training"])
@@ -232,9 +211,7 @@ def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline)
             return {}
 
     Wrong.headline = headline
-    with pytest.raises(InvalidInput) as error:
-        pfl.simulate(Wrong, clients=4, rounds=5, epochs=1, progress=False)
-    assert str(error.value) == (
+    assert refusal(pfl.simulate, Wrong, clients=4, rounds=5, epochs=1, progress=False) == (
         f"Wrong.headline: {headline} is not accepted; expected post_aggregation or post_local; "
         "adapted requires phases from the hook adaptation"
     )
@@ -258,9 +235,7 @@ def test_a_hyperparameter_outside_of_a_dataclass_is_refused():
 
         mu: float = hyper(0.1, "weight of the term")
 
-    with pytest.raises(InvalidInput) as error:
-        simulated(Wrong)
-    assert str(error.value) == (
+    assert refusal(simulated, Wrong) == (
         "Wrong.mu: a field of a class that is no dataclass is not accepted; "
         "expected @dataclass(frozen=True) before the class"
     )

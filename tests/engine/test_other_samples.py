@@ -110,10 +110,8 @@ def test_saved_models_take_samples_as_they_are(tmp_path):
         pfl.simulate("fedper", data, clients, execution=execution, **FAST)
         model = pfl.load_models(tmp_path / f"{kind}.pt").client(0)
         assert model.predict(data.images[:5]).shape == (5,)
-        assert (
-            model.predict(torch.from_numpy(data.images[:5])).tolist()
-            == model.predict(data.images[:5]).tolist()
-        )
+        predicted = model.predict(data.images[:5]).tolist()
+        assert model.predict(torch.from_numpy(data.images[:5])).tolist() == predicted
         assert 0 <= model.evaluate(data) <= 100
         with pytest.raises(InvalidInput, match=r"^images: image 0 of"):
             model.predict(data.images[:5, :-1])

@@ -19,11 +19,11 @@ from pfl.engine.stacked import StackedBackend
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.simulate import simulate
-from pfl.run.trials import trial_key
 from pfl.run.validation import validated
 from pfl.testing.battery import without_kernels
 from pfl.testing.emulated import DEVICE, emulated
-from tests.conftest import CONFIG, interrupt, sampled, simulation_of
+from tests.conftest import CONFIG, assert_resumes, sampled, simulation_of
+from tests.refusal import refusal
 
 BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)
 BACKENDS = ("loop", "stacked")
@@ -119,10 +119,7 @@ def test_every_supervisor_trains_in_bfloat16_in_both_backends(kind, dataset, par
 def test_resume_is_bit_identical_in_bfloat16(backend, dataset, partition, checkpointed):
     config = dataclasses.replace(BF16, method="pfedsim", rounds=4)
     execution = dataclasses.replace(checkpointed, backend=backend)
-    whole = simulate(config, dataset, partition, (0, 1), Execution(backend=backend))
-    interrupt(3, config, dataset, partition, (0, 1), execution)
-    resumed = simulate(config, dataset, partition, (0, 1), execution)
-    assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
+    assert_resumes(3, config, dataset, partition, (0, 1), execution)
 
 
 @supported
@@ -147,15 +144,13 @@ def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition
     assert on_device == pytest.approx(trained("cpu"), rel=1e-6)
 
 
-# ---- what is refused, and the key ------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------
 
 
 def test_a_cpu_without_the_instructions_refuses_bf16_in_one_line(dataset, partition, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr("pfl.run.simulate.Federation", None)  # nothing is begun
-    with pytest.raises(InvalidInput) as caught:
-        simulate(BF16, dataset, partition, execution=Execution(device="cpu"))
-    assert str(caught.value) == (
+    assert refusal(simulate, BF16, dataset, partition, execution=Execution(device="cpu")) == (
         "precision: bf16 is not accepted; expected fp32, as this CPU has no bf16 instructions"
     )
 
@@ -179,15 +174,6 @@ def test_a_gpu_before_ampere_refuses_both(precision, monkeypatch):
 def test_float64_beside_a_lower_precision_is_refused():
     with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32 with dtype"):
         validated(Config(dtype="float64", precision="bf16"))
-
-
-def test_the_precision_is_part_of_the_key_and_its_default_is_not():
-    def key(**changes):
-        return trial_key(validated(Config(**changes)).to_dict(), "data", "partition", 0, "behaviour")
-
-    older = {name: value for name, value in validated(Config()).to_dict().items() if name != "precision"}
-    assert key() == trial_key(older, "data", "partition", 0, "behaviour")
-    assert len({key(), key(precision="bf16"), key(precision="tf32")}) == 3
 
 
 # ---- products of float32 numbers -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.run.simulate import simulate, simulate_together
-from tests.conftest import interrupt, simulation_of
+from tests.conftest import assert_resumes, interrupt, simulation_of
 
 CONFIG = Config(
     method="pfedsim",
@@ -25,11 +25,6 @@ CONFIG = Config(
     lr=0.1,
     eval_every=2,
 )
-
-
-def test_the_same_call_gives_the_same_bits(dataset, partition):
-    first, second = (simulate(CONFIG, dataset, partition, (3,))[0] for _ in range(2))
-    assert first.metrics.to_json() == second.metrics.to_json()
 
 
 def test_another_seed_gives_other_numbers(dataset, partition):
@@ -92,11 +87,7 @@ def test_configurations_that_train_alike_resume_bit_identically(dataset, partiti
 
 
 def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, checkpointed):
-    whole = simulate(CONFIG, dataset, partition, (0, 1))
-
-    interrupt(5, CONFIG, dataset, partition, (0, 1), checkpointed)
-    resumed = simulate(CONFIG, dataset, partition, (0, 1), checkpointed)
-    assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
+    assert_resumes(5, CONFIG, dataset, partition, (0, 1), checkpointed)
 
 
 def test_a_resumed_run_executes_only_the_rounds_after_its_checkpoint(dataset, partition, checkpointed):
@@ -110,9 +101,7 @@ def test_a_finished_simulation_resumes_without_a_round(dataset, partition, tmp_p
     execution = Execution(checkpoint_dir=str(tmp_path))
     first = simulate(CONFIG, dataset, partition, (0,), execution)[0]
     executed = []
-    again = simulate(
-        CONFIG, dataset, partition, (0,), execution, lambda *progress: executed.append(progress)
-    )[0]
+    (again,) = simulate(CONFIG, dataset, partition, (0,), execution, lambda *now: executed.append(now))
     assert executed == []
     assert again.metrics.to_json() == first.metrics.to_json()
 
@@ -199,16 +188,8 @@ def test_a_divergence_in_the_last_step_is_seen_in_the_evaluation(dataset, partit
         ((0,), Execution(threads=10**13), "threads: 10000000000000 is not accepted"),
         ((0,), Execution(device="cuda:128"), "device: cuda:128 is not accepted"),
         ((0,), Execution(backend="fast"), "backend: fast is not accepted"),
-        (
-            (0,),
-            Execution(until=3),
-            r"until: 3 is not accepted; expected a multiple of eval_every \(2\) up to 6",
-        ),
-        (
-            (0,),
-            Execution(until=4, moments=("adapted",)),
-            "moments: adapted is not accepted; expected post_aggregation among them with until",
-        ),
+        ((0,), Execution(until=3), r"until: 3 .* a multiple of eval_every \(2\) up to 6"),
+        ((0,), Execution(until=4, moments=("adapted",)), "expected post_aggregation among them with"),
         ((0,), Execution(save="/dev/null/models.pt"), "save: /dev/null/models.pt is not accepted"),
     ],
 )

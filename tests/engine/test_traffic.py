@@ -110,13 +110,3 @@ def test_what_a_method_overrides_replaces_what_was_counted():
     traffic.override("flags", 0, 0)
     traffic.override("masks", 0, 7)
     assert traffic.total == (3, 11)
-
-
-def test_an_unknown_group_is_named(server):
-    with pytest.raises(InvalidInput, match="extracter"):
-        dispatch(server, {"extracter": Dense(torch.full((PRESENT, 6), 1 / 6))})
-
-
-def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server):
-    with pytest.raises(InvalidInput, match="a value of type Average is not accepted"):
-        dispatch(server, {"head": Average(torch.tensor([0.5, 0.5]))})

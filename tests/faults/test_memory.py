@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from pfl.engine.stacked import StackedBackend
 from pfl.run.simulate import simulate, simulate_together
 from pfl.run.trials import run_trial
 from pfl.run.validation import validated
+from tests.command import python
 from tests.conftest import CONFIG, make_trial, sampled
 
 STACKED = Execution(backend="stacked")
@@ -54,9 +53,8 @@ def test_a_smaller_stack_gives_the_same_numbers(method, dataset, partition, requ
     request.getfixturevalue("scarce")
     chunked = simulate(config, dataset, partition, (0, 1), STACKED)
     for ours, theirs in zip(whole, chunked, strict=True):
-        for one, other in zip(
-            ours.metrics.to_json()["rounds"], theirs.metrics.to_json()["rounds"], strict=True
-        ):
+        rounds = (result.metrics.to_json()["rounds"] for result in (ours, theirs))
+        for one, other in zip(*rounds, strict=True):
             assert one["post_local"] == pytest.approx(other["post_local"], abs=1e-9)
             assert one["post_aggregation"] == pytest.approx(other["post_aggregation"], abs=1e-9)
             assert one["train_loss"] == pytest.approx(other["train_loss"], abs=1e-9)
@@ -86,8 +84,7 @@ def test_another_error_is_not_taken_for_want_of_memory():
 @pytest.mark.slow
 def test_a_process_that_may_not_have_more_memory_goes_on_with_smaller_stacks():
     def evaluated(*megabytes: str) -> tuple[dict, str]:
-        command = [sys.executable, "-m", "tests.faults.limited_memory", *megabytes]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = python("-m", "tests.faults.limited_memory", *megabytes)
         return json.loads(done.stdout)[0], done.stderr
 
     whole, silent = evaluated()

@@ -169,9 +169,8 @@ def test_a_linear_layer_is_torchs(sizes):
         of_stack(torch.nn.functional.linear, *map(Tensor.double, stacks)),
         strict=True,
     ):
-        torch.testing.assert_close(
-            found.double(), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item()
-        )
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4 * scale)
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
+from pfl.models._network import Network
 from tests.conftest import simulation_of
 
 LR = 0.1
@@ -39,6 +41,13 @@ def model_of(server: Server, client: int = 0) -> dict[str, Tensor]:
     """A client's stored tensors, parameters with a gradient."""
     stored = {name: server.bank[name][client].clone() for name in server.groups["all"]}
     return {n: t.requires_grad_(n in server.groups.trainable) for n, t in stored.items()}
+
+
+def extracted(net: Network, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """The features of images by the extractor among a model's ``tensors``."""
+    own = {n.removeprefix("extractor."): t for n, t in tensors.items() if n.startswith("extractor.")}
+    features: Tensor = torch.func.functional_call(net.extractor, own, (x,))
+    return features
 
 
 def first_participants(server: Server) -> list[int]:

@@ -30,18 +30,16 @@ def learner(alpha: float):
     return dataclasses.replace(client(alpha), trained=PARAMETERS)
 
 
-def padded(rows):
-    """Two samples, of which ``rows`` may leave out the second, and those that count."""
+def samples(padded):
+    """A batch of two samples, and their pixels and labels."""
     pixels, labels = [[1.0, 1.0], [2.0, -1.0]], [0, 1]
-    if rows:
-        pixels, labels = [*pixels, [7.0, 0.0]], [*labels, 0]
-    real = torch.tensor(pixels[:2], dtype=torch.float64)
-    return toy.batch(pixels, labels, rows), real, torch.tensor(labels[:2])
+    batch = toy.batch(pixels, labels, padded)
+    return batch, torch.tensor(pixels, dtype=torch.float64), torch.tensor(labels)
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(rows):
-    batch, x, y = padded(rows)
+@toy.with_and_without_padding
+def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(padded):
+    batch, x, y = samples(padded)
     participant = learner(0.3)
     step = APFL(slope="logits")._weigh(participant, (batch,), 0.1)
 
@@ -53,9 +51,9 @@ def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(rows):
     assert step.loss.item() == pytest.approx(loss.item())
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(rows):
-    batch, x, y = padded(rows)
+@toy.with_and_without_padding
+def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(padded):
+    batch, x, y = samples(padded)
     participant = learner(0.3)
     step = APFL()._weigh(participant, (batch,), 0.1)
 
@@ -81,9 +79,9 @@ def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(rows):
     assert not step.params, "alpha alone moves before the training"
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_paper_s_rule_descends_on_the_loss_of_the_mixed_parameters(rows):
-    batch, x, y = padded(rows)
+@toy.with_and_without_padding
+def test_the_paper_s_rule_descends_on_the_loss_of_the_mixed_parameters(padded):
+    batch, x, y = samples(padded)
     participant = learner(0.3)
     step = APFL(slope="paper")._weigh(participant, (batch,), 0.1)
 

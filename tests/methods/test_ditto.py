@@ -11,18 +11,9 @@ import torch
 
 from pfl.methods._personal_model import with_personal_model
 from pfl.methods.ditto import Ditto
-from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 from tests.methods import toy
 from tests.methods.curves import losses
-
-
-def test_only_the_global_model_is_sent(dataset, partition):
-    ditto, fedavg = (
-        simulate(dataclasses.replace(CONFIG, method=method), dataset, partition, (0,))[0].metrics
-        for method in ("ditto", "fedavg")
-    )
-    assert (ditto.bytes_down, ditto.bytes_up) == (fedavg.bytes_down, fedavg.bytes_up)
 
 
 def test_the_personal_gradient_holds_the_distance_to_the_received_model():

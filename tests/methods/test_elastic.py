@@ -13,17 +13,15 @@ from tests.methods import toy
 from tests.methods.recomputed import LR, begun, first_participants, minibatches, model_of
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_a_sensitivity_is_the_decayed_gradient_of_the_logits_mean_square(rows):
+@toy.with_and_without_padding
+def test_a_sensitivity_is_the_decayed_gradient_of_the_logits_mean_square(padded):
     shapes = {"head.weight": (2, 2), "head.bias": (2,)}
     past = {"sensitivity": {name: torch.ones(shape).double() for name, shape in shapes.items()}}
     client = toy.client([[1.0, 0.0], [0.0, -2.0]], past)
     params = {n: t.detach() for n, t in client.params.items()}
     client = dataclasses.replace(client, params=params, trained=tuple(shapes))
-    pixels, labels = [[1.0, 1.0], [3.0, 0.0]], [0, 0]
-    if rows:
-        pixels, labels = [*pixels, [5.0, 5.0]], [*labels, 1]
-    step = Elastic(mu=0.75)._measure(client, (toy.batch(pixels, labels, rows),), 0.1)
+    batch = toy.batch([[1.0, 1.0], [3.0, 0.0]], [0, 0], padded)
+    step = Elastic(mu=0.75)._measure(client, (batch,), 0.1)
 
     # The logits z are (1, -2) and (3, 0); the gradients are the sums of 2 z x^T and 2 z, over 2 x 2 logits.
     weight = torch.tensor([[1 + 9, 1 + 0], [2 + 0, 2 + 0]], dtype=torch.float64) / 2

@@ -11,15 +11,12 @@ from pfl.methods.fedas import FedAS
 from tests.methods import toy
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 1, 0]])
-def test_the_alignment_counts_each_class_of_a_batch_once(rows):
-    anchors = torch.tensor([[1.0, 0.0], [0.0, 2.0], [9.0, 9.0]], dtype=torch.float64)
+@toy.with_and_without_padding
+def test_the_alignment_counts_each_class_of_a_batch_once(padded):
+    anchors = torch.tensor([[0.0, 2.0], [7.0, 7.0], [1.0, 0.0]], dtype=torch.float64)
     client = toy.client([[1.0, 0.0], [0.0, 1.0]], {"anchors": anchors})
-    pixels, labels = [[1.0, 2.0], [3.0, 0.0], [0.0, 0.0]], [0, 0, 1]
-    if rows:
-        pixels, labels = [*pixels, [5.0, 5.0]], [*labels, 2]
-    loss = FedAS()._align(client, toy.batch(pixels, labels, rows))
-    # Mean squared distances are 4/2 and 4/2 for the first class, and 4/2 for the second.
+    loss = FedAS()._align(client, toy.batch([[1.0, 2.0], [3.0, 0.0], [0.0, 0.0]], [2, 2, 0], padded))
+    # Mean squared distances are 4/2 and 4/2 for class 2, and 4/2 for class 0.
     assert loss.item() == pytest.approx(2.0 + 2.0)
 
 

@@ -43,13 +43,11 @@ def test_the_policy_sees_the_features_times_the_head_s_summed_and_normalised_wei
     assert logits.tolist() == pytest.approx([s[0] * 3 + 4 * (1 - s[0]) * 3, 2 * s[1] * 5 + (1 - s[1]) * 5])
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_loss_adds_gumbel_noise_to_the_scores(rows):
+@toy.with_and_without_padding
+def test_the_loss_adds_gumbel_noise_to_the_scores(padded):
     participant = client(linear([[0.0, 0.0]] * 4, [0.5, 0.0, 0.0, 0.0]))
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
     noise = torch.tensor([0.2, 0.4, 0.6, 0.4, 0.1, 0.1, 0.1, 0.1], dtype=torch.float64)
-    batch = toy.batch(pixels, labels, rows, noise)
-    loss = FedCP(lam=3.0).loss(participant, batch).item()
+    loss = FedCP(lam=3.0).loss(participant, toy.batch([[1.0, 1.0]], [0], padded, noise)).item()
 
     def gumbel(u):
         return -math.log(-math.log(u))
@@ -60,20 +58,18 @@ def test_the_loss_adds_gumbel_noise_to_the_scores(rows):
     assert loss == pytest.approx(math.log(sum(map(math.exp, logits))) - logits[0])
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_discrepancy_compares_all_pairs_by_gaussian_kernels(rows):
+@toy.with_and_without_padding
+def test_the_discrepancy_compares_all_pairs_by_gaussian_kernels(padded):
     first, second = [[0.0, 0.0], [3.0, 0.0]], [[0.0, 4.0], [0.0, 0.0]]
-    batch = toy.batch(first, [0, 0])
-    if rows:
-        first, second = [*first, [9.0, 9.0]], [*second, [1.0, 7.0]]
-        batch = toy.batch(first, [0, 0, 1], rows)
+    batch = toy.batch(first, [0, 0], padded)
 
     def kernel(square):
         return sum(math.exp(-square / width) for width in WIDTHS)
 
     within = (2 * kernel(0) + 2 * kernel(9)) / 4 + (2 * kernel(0) + 2 * kernel(16)) / 4
     between = (kernel(16) + kernel(0) + kernel(25) + kernel(9)) / 4
-    tensors = (torch.tensor(part, dtype=torch.float64) for part in (first, second))
+    padding = [[9.0, 7.0]] * padded
+    tensors = (torch.tensor(part + padding, dtype=torch.float64) for part in (first, second))
     assert discrepancy(batch, *tensors, WIDTHS).item() == pytest.approx(within - 2 * between)
 
 

@@ -11,7 +11,7 @@ import torch
 from pfl.methods.feddbe import FedDBE
 from pfl.models import build
 from tests.methods import toy
-from tests.methods.recomputed import LR, begun, minibatches, model_of
+from tests.methods.recomputed import LR, begun, extracted, minibatches, model_of
 
 
 def client():
@@ -26,12 +26,9 @@ def client():
     )
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_loss_translates_the_features_and_holds_their_running_mean(rows):
-    pixels, labels = [[1.0, 1.0], [3.0, 1.0]], [0, 0]
-    if rows:
-        pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 1]
-    batch = toy.batch(pixels, labels, rows)
+@toy.with_and_without_padding
+def test_the_loss_translates_the_features_and_holds_their_running_mean(padded):
+    batch = toy.batch([[1.0, 1.0], [3.0, 1.0]], [0, 0], padded)
     step = FedDBE(kappa=3.0, m=0.25)._step(client(), (batch,), 0.1)
 
     entropies = [math.log(math.exp(x + 0.5) + math.exp(2.0)) - (x + 0.5) for x in (1.0, 3.0)]
@@ -83,10 +80,7 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(m, dataset, 
         for x, y in 2 * minibatches(server, client):
             leaves = {name: own[name].clone().requires_grad_() for name in names}
             shift = bias.clone().requires_grad_()
-            extractor = {
-                n.removeprefix("extractor."): t for n, t in leaves.items() if n.startswith("extractor.")
-            }
-            features = torch.func.functional_call(net.extractor, extractor, (x,))
+            features = extracted(net, leaves, x)
             moved = (1 - m) * running + m * features.mean(0)
             shifted = features if mean is None else features + shift
             logits = shifted @ leaves["head.weight"].T + leaves["head.bias"]

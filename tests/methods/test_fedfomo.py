@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.core.config import Config
 from pfl.engine.client_store import ClientStore
 from pfl.methods.fedfomo import FedFomo, _shares
-from tests.conftest import simulation_of
+from tests.methods.toy import after_rounds
 
 WEIGHTS = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 2.0], [6.0, 8.0]], dtype=torch.float64)
 
@@ -120,38 +119,19 @@ def test_exploration_chooses_others_than_the_largest_affinities_and_ends():
     assert all(choice == greedy for choice in choices(range(11, 40)))
 
 
-@pytest.fixture
-def simulation(dataset, partition):
-    return simulated(dataset, partition)
+OPTIONS = {"hyperparameters": {"validation": 0.3}, "lr": 0.1}
 
 
-def simulated(dataset, partition, **hyper):
-    config = Config(
-        method="fedfomo",
-        hyperparameters={"validation": 0.3, **hyper},
-        model="lenet5_bn",
-        rounds=9,
-        epochs=1,
-        batch_size=8,
-        lr=0.1,
-        dtype="float64",
-    )
-    return simulation_of(config, dataset, partition)
-
-
-def test_validation_samples_are_never_trained_on(simulation, partition, dataset):
-    federation = simulation.runs[0].server
-    simulation.advance()
-    simulation.advance()
+def test_validation_samples_are_never_trained_on(partition, dataset):
+    _, federation = after_rounds("fedfomo", dataset, partition, 2, **OPTIONS)
     for whole, kept, taken in zip(partition.train, federation.samples, federation.held_out, strict=True):
         assert len(kept) and len(taken)
         assert sorted([*kept, *taken]) == sorted(whole)
         assert set(dataset.labels[taken]) == set(dataset.labels[whole]) or len(taken) == 1
 
 
-def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(simulation):
-    federation = simulation.runs[0].server
-    simulation.advance()
+def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(dataset, partition):
+    simulation, federation = after_rounds("fedfomo", dataset, partition, 1, **OPTIONS)
     assert torch.equal(federation.state["affinity"], torch.eye(6, dtype=torch.float64))
     parameters, present = federation.scalars("all"), len(federation.participants)
     assert federation.traffic.total == (0, present * parameters)
@@ -165,8 +145,8 @@ def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(s
 
 
 def test_the_baseline_before_training_is_what_the_client_started_from(dataset, partition):
-    simulation = simulated(dataset, partition, baseline="before_training")
-    federation = simulation.runs[0].server
+    own = {"baseline": "before_training"}
+    simulation, federation = after_rounds("fedfomo", dataset, partition, 0, lr=0.1, hyperparameters=own)
     initial = federation.bank["head.weight"].clone()
     simulation.advance()
     first = federation.participants
@@ -188,15 +168,3 @@ def test_the_baseline_before_training_is_what_the_client_started_from(dataset, p
     model = federation.scalars("all")
     assert own and mixing.downloads == candidates - own
     assert federation.traffic.total == (mixing.downloads * model, len(second) * model + candidates)
-
-
-def test_the_two_baselines_part_once_there_are_models_to_weigh(dataset, partition):
-    first, second = (simulated(dataset, partition, baseline=b) for b in ("trained", "before_training"))
-    losses = []
-    for simulation in (first, second):
-        losses.append([])
-        for _ in range(3):
-            simulation.advance()
-            losses[-1].append(simulation.runs[0].server.bank["head.weight"].norm().item())
-    assert losses[0][0] == losses[1][0]
-    assert losses[0][2] != pytest.approx(losses[1][2], abs=1e-9)

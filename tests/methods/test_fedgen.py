@@ -12,7 +12,7 @@ from pfl.core.rng import generator
 from pfl.engine.state import State
 from pfl.methods._generator import TRAINED, descend, generate, initial_state
 from pfl.methods.fedgen import FedGen, _drawn
-from tests.methods.toy import after_rounds, batch, client
+from tests.methods.toy import after_rounds, batch, client, with_and_without_padding
 
 NOISE, HIDDEN = 2, 3
 
@@ -31,17 +31,15 @@ def softmax(*logits: float) -> list[float]:
     return [math.exp(logit) / total for logit in logits]
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_client_s_loss_by_hand(rows):
+@with_and_without_padding
+def test_the_client_s_loss_by_hand(padded):
     method = FedGen(generated=4, noise=NOISE)
     # Only class 1 is available, and every generated feature is (0, 2).
     state = {**state_of_generator([0.0, 2.0]), "available": torch.tensor([0.0, 1.0]).double()}
     participant = client([[1.0, 0.0], [0.0, 1.0]], state)
-    pixels, labels = [[3.0, 0.0], [0.0, 2.0]], [0, 0]
-    if rows:
-        pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 1]
     noise = torch.from_numpy(generator(0, "noise").random(4 + (4 + 8) * NOISE))
-    loss = method._distilled(participant, batch(pixels, labels, rows, noise), size=8, a=0.3, b=0.7)
+    samples = batch([[3.0, 0.0], [0.0, 2.0]], [0, 0], padded, noise)
+    loss = method._distilled(participant, samples, size=8, a=0.3, b=0.7)
 
     target, first = softmax(0, 2), softmax(3, 0)
     cross_entropy = -(math.log(first[0]) + math.log(softmax(0, 2)[0])) / 2
@@ -142,8 +140,8 @@ def test_the_generator_s_steps_are_those_of_adam():
         torch.testing.assert_close(tensor, theirs["generator"][name].detach())
 
 
-def test_a_class_that_participants_hardly_have_is_not_generated(dataset, partition):
-    _, server = after_rounds("fedgen", dataset, partition, 0)
+def classes_generated(server, participants, **hyper):
+    """Of what classes features are generated after a round of these participants."""
     asked = []
 
     class Recording(FedGen):
@@ -151,31 +149,26 @@ def test_a_class_that_participants_hardly_have_is_not_generated(dataset, partiti
             asked.append(y)
             return super()._objective(server, net, y, noise)
 
-    server.round, server.participants = 1, torch.tensor([0, 1])  # of classes 0, 1 and 1, 2
+    server.round, server.participants = 1, torch.tensor(participants)
     server.trained = server.bank.rows(server.participants)
-    Recording(generated=500).aggregate(server)
-    assert torch.cat(asked).unique().tolist() == [0, 1, 2]
+    Recording(generated=500, **hyper).aggregate(server)
+    return torch.cat(asked).unique().tolist()
+
+
+def test_a_class_that_participants_hardly_have_is_not_generated(dataset, partition):
+    _, server = after_rounds("fedgen", dataset, partition, 0)
+    assert classes_generated(server, [0, 1]) == [0, 1, 2]  # clients of classes 0, 1 and 1, 2
     assert server.state["available"].tolist() == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize(("qualifies", "classes"), [("mean", [1]), ("largest", [0, 1])])
 def test_a_class_qualifies_by_the_mean_or_the_largest_count(qualifies, classes, dataset, partition):
     _, server = after_rounds("fedgen", dataset, partition, 0)
-    server.round, server.participants = 1, torch.tensor([0, 1, 2])
     # Class 0: mean 1, largest 3; class 1: 4 / 3 and 2; class 2: mean and largest at most 1.
     counts = torch.zeros_like(server.label_counts)
     counts[:3, :3] = torch.tensor([[3.0, 2.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
     server.federation.label_counts = counts
-    asked = []
-
-    class Recording(FedGen):
-        def _objective(self, server, net, y, noise):
-            asked.append(y)
-            return super()._objective(server, net, y, noise)
-
-    server.trained = server.bank.rows(server.participants)
-    Recording(generated=500, qualifies=qualifies).aggregate(server)
-    assert torch.cat(asked).unique().tolist() == classes
+    assert classes_generated(server, [0, 1, 2], qualifies=qualifies) == classes
 
 
 def test_the_generator_goes_down_and_the_label_counts_up(dataset, partition):

@@ -14,7 +14,7 @@ from pfl.core.config import Config
 from pfl.engine.mixing import normalised
 from pfl.methods.fedpac import FedPAC, _combination, on_simplex
 from pfl.run.validation import validated, warnings_of
-from tests.methods.toy import after_rounds, batch, client, features_of
+from tests.methods.toy import after_rounds, batch, client, features_of, with_and_without_padding
 
 
 def brute_force(form: np.ndarray) -> np.ndarray:
@@ -111,16 +111,13 @@ def test_a_class_without_a_prototype_is_drawn_to_the_client_s_own_mean():
     assert FedPAC()._targets(server).tolist() == [[[1.0], [6.0]], [[1.0], [8.0]]]
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_extractor_s_loss_adds_the_mean_square_to_the_targets(rows):
+@with_and_without_padding
+def test_the_extractor_s_loss_adds_the_mean_square_to_the_targets(padded):
     targets = torch.tensor([[3.0, 0.0], [5.0, 1.0]], dtype=torch.float64)
     participant = client([[0.0, 0.0], [0.0, 0.0]], {"targets": targets})
-    pixels, labels = [[1.0, 0.0], [5.0, 5.0]], [0, 1]
-    if rows:
-        pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 0]
 
     # Over two coordinates, 4 / 2 and 16 / 2; over two samples, 5.
-    loss = FedPAC(lam=0.1)._aligned(participant, batch(pixels, labels, rows))
+    loss = FedPAC(lam=0.1)._aligned(participant, batch([[1.0, 0.0], [5.0, 5.0]], [0, 1], padded))
     assert loss.item() == pytest.approx(math.log(2) + 0.1 * 5)
 
 

@@ -35,16 +35,15 @@ def test_the_weight_of_the_past_grows_with_every_training():
         assert numbers(simulation, stored) == pytest.approx(history)
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_client_learns_from_the_historical_model_s_probabilities(rows):
+@toy.with_and_without_padding
+def test_the_client_learns_from_the_historical_model_s_probabilities(padded):
     participant = toy.client([[1.0, 0.0], [0.0, 2.0]])
     history = {
         "head.weight": torch.tensor([[4.0, 0.0], [0.0, 8.0]], dtype=torch.float64),
         "head.bias": torch.zeros(2, dtype=torch.float64),
     }
     client = Client(participant.net, participant.params, participant.start, {"history": history})
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    loss = FedPHP(lam=0.3).loss(client, toy.batch(pixels, labels, rows))
+    loss = FedPHP(lam=0.3).loss(client, toy.batch([[1.0, 1.0]], [0], padded))
 
     def log_softmax(logits):
         total = math.log(sum(map(math.exp, logits)))
@@ -56,15 +55,15 @@ def test_the_client_learns_from_the_historical_model_s_probabilities(rows):
     assert loss.item() == pytest.approx(0.7 * -own[0] + 0.3 * distilled)
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_the_client_may_learn_by_the_discrepancy_of_the_features(rows):
+@toy.with_and_without_padding
+def test_the_client_may_learn_by_the_discrepancy_of_the_features(padded):
     own, past = [[1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [3.0, 1.0]]
 
     class Features:
         """A network whose features are given."""
 
         def __init__(self, features):
-            self.features = lambda _: torch.tensor(features + [[9.0, 9.0]] * bool(rows)).double()
+            self.features = lambda _: torch.tensor(features + [[9.0, 9.0]] * padded).double()
             self.head = lambda features: features
 
     @contextmanager
@@ -72,8 +71,7 @@ def test_the_client_may_learn_by_the_discrepancy_of_the_features(rows):
         yield Features(past)
 
     client = SimpleNamespace(net=Features(own), other=other, state={"history": {}})
-    labels = [0, 1, 1][: 2 + bool(rows)]
-    batch = toy.batch([[0.0, 0.0]] * len(labels), labels, rows)
+    batch = toy.batch([[0.0, 0.0]] * 2, [0, 1], padded)
     loss = FedPHP(lam=0.3, transfer="mmd").loss(client, batch)
 
     def square(a, b):

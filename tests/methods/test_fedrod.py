@@ -8,10 +8,8 @@ import math
 import pytest
 import torch
 
-from pfl.core.config import Config
 from pfl.engine.client import Client
 from pfl.methods.fedrod import ABSENT, FedRoD
-from tests.conftest import simulation_of
 from tests.methods import toy
 
 PERSONAL = [[0.0, 0.5], [0.5, 0.0]]
@@ -31,10 +29,10 @@ def entropy(logits, y):
     return math.log(sum(math.exp(logit) for logit in logits)) - logits[y]
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_generic_head_sees_the_class_counts_and_the_personal_one_the_sum(rows):
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    loss = FedRoD(personal_lr=0.3).loss(client([math.log(6), math.log(2)]), toy.batch(pixels, labels, rows))
+@toy.with_and_without_padding
+def test_the_generic_head_sees_the_class_counts_and_the_personal_one_the_sum(padded):
+    batch = toy.batch([[1.0, 1.0]], [0], padded)
+    loss = FedRoD(personal_lr=0.3).loss(client([math.log(6), math.log(2)]), batch)
     balanced = entropy([1 + math.log(6), 2 + math.log(2)], 0)
     personal = entropy([1 + 0.5, 2 + 0.5], 0)
     assert loss.item() == pytest.approx(balanced + 0.3 * personal)
@@ -42,17 +40,8 @@ def test_the_generic_head_sees_the_class_counts_and_the_personal_one_the_sum(row
 
 def test_the_personal_loss_moves_nothing_but_the_personal_head(dataset, partition):
     def trained(personal_lr):
-        config = Config(
-            method="fedrod",
-            hyperparameters={"personal_lr": personal_lr},
-            model="lenet5_bn",
-            rounds=1,
-            batch_size=8,
-            dtype="float64",
-        )
-        simulation = simulation_of(config, dataset, partition)
-        simulation.advance()
-        return simulation.runs[0].server
+        own = {"personal_lr": personal_lr}
+        return toy.after_rounds("fedrod", dataset, partition, 1, hyperparameters=own)[1]
 
     idle, eager = trained(0.0), trained(5.0)
     for name in idle.groups["model"]:

@@ -14,7 +14,7 @@ from pfl.methods.gpfl import GPFL
 from pfl.models import build
 from pfl.run.validation import validated, warnings_of
 from tests.methods import toy
-from tests.methods.recomputed import LR, begun, minibatches, model_of
+from tests.methods.recomputed import LR, begun, extracted, minibatches, model_of
 
 EMBEDDING = [[3.0, 4.0], [1.0, 0.0]]
 
@@ -36,10 +36,9 @@ def client(**changes):
     return dataclasses.replace(participant, **changes)
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_loss_adds_both_entropies_the_distance_and_the_decay(rows):
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    participant, batch = client(), toy.batch(pixels, labels, rows)
+@toy.with_and_without_padding
+def test_the_loss_adds_both_entropies_the_distance_and_the_decay(padded):
+    participant, batch = client(), toy.batch([[1.0, 1.0]], [0], padded)
     gradient, loss = GPFL(lam=0.5, mu=0.2)._decayed(participant, (batch,))
 
     def entropy(logits):
@@ -114,10 +113,7 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
             everyone, mine = contexts[client]
             for x, y in minibatches(server, client):
                 leaves = {name: own[name].clone().requires_grad_() for name in names}
-                extractor = {
-                    n.removeprefix("extractor."): t for n, t in leaves.items() if n.startswith("extractor.")
-                }
-                features = torch.func.functional_call(net.extractor, extractor, (x,))
+                features = extracted(net, leaves, x)
                 logits = valve(leaves, features, mine) @ leaves["head.weight"].T + leaves["head.bias"]
                 generic = valve(leaves, features, everyone)
                 embedding = leaves["embedding.weight"]
@@ -142,9 +138,8 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
         everyone, mine = contexts[client]
         torch.testing.assert_close(server.client_state["context_all"][client], everyone, rtol=0, atol=1e-9)
         torch.testing.assert_close(server.client_state["context_own"][client], mine, rtol=0, atol=1e-9)
-        torch.testing.assert_close(
-            server.bank["head.weight"][client], heads[client]["head.weight"], rtol=0, atol=1e-9
-        )
+        own = server.bank["head.weight"][client]
+        torch.testing.assert_close(own, heads[client]["head.weight"], rtol=0, atol=1e-9)
 
 
 def test_the_defaults_are_the_authors_for_a_cnn_and_a_resnet_is_told_its_own():

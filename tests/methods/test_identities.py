@@ -87,7 +87,9 @@ SAME = {
     "fedala with weights that stay 1 is fedavg": Pair(
         "fedala", {"eta": 0.0}, "fedavg", **TESTED, options={"batch_size": 20, "epochs": 1}
     ),
-    "pfedcs that selects no teacher is fedper": Pair("pfedcs", {"select": "none"}, "fedper"),
+    "pfedcs that selects no teacher is fedper": Pair(
+        "pfedcs", {"select": "none"}, "fedper", moments=(AGGREGATED, TRAINED)
+    ),
     "pfedcs with beta 0 is fedper": Pair("pfedcs", {"beta": 0.0}, "fedper"),
     # personal models
     "apfl with alpha 0 mixes nothing into fedavg": Pair(
@@ -179,6 +181,9 @@ SAME = {
 }
 
 ONLY_AT_FIRST = {
+    "fedfomo weighs nothing yet, whichever its baseline": Pair(
+        "fedfomo", {"baseline": "trained"}, "fedfomo", {"baseline": "before_training"}
+    ),
     "fedper trains like fedavg": Pair("fedper", {}, "fedavg", moments=()),
     "lgfedavg trains like local": Pair("lgfedavg", {}, "local", moments=(TRAINED,), options=ALL),
     "moon, whose last model is the global one": Pair("moon", {}, "fedavg", **TESTED),

@@ -79,10 +79,6 @@ def test_personal_models_lie_between_the_prediction_and_the_global_model():
     )
 
 
-def test_the_global_model_of_plga_is_that_of_lga():
-    assert run("plga", 6)[1] == run("lga", 6)[1]
-
-
 def test_a_low_temperature_leaves_a_client_that_goes_elsewhere_its_own_model():
     cold = 1 / (1 + math.exp(2 / 0.1))  # of S = -1; that of S = 1 is one half at any temperature
     simulation, observed = run("plga", 3, temperature=0.1)

@@ -23,16 +23,15 @@ def tensors(extractor: list[list[float]]) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_contrast_compares_the_features_of_three_models(rows):
+@toy.with_and_without_padding
+def test_the_contrast_compares_the_features_of_three_models(padded):
     extractor = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2, bias=False))
     net = Network(extractor, torch.nn.Linear(2, 2)).double()
     own, received = tensors([[1.0, 0.0], [0.0, 1.0]]), tensors([[0.0, 1.0], [1.0, 0.0]])
     previous = {"extractor.1.weight": torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)}
     client = Client(net, own, received, {"previous": previous})
     client.attach(toy.batch(X, Y))
-    pixels, labels = (X, Y) if rows is None else ([*X, [1.0, 0.0]], [*Y, 1])
-    loss = MOON(mu=2.0, tau=0.5).loss(client, toy.batch(pixels, labels, rows))
+    loss = MOON(mu=2.0, tau=0.5).loss(client, toy.batch(X, Y, padded))
 
     # z = (3, 4), the global model's features are (4, 3), and the last model's are (3, 0).
     positive, negative = 24 / 25 / 0.5, 3 / 5 / 0.5

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
-from pfl.core.config import Config
 from pfl.methods.perfedavg import PerFedAvg
-from pfl.run.simulate import simulate
-from tests.conftest import simulation_of
 from tests.methods import quadratic
+from tests.methods.curves import losses
+from tests.methods.toy import after_rounds
 
-CONFIG = Config(
-    method="perfedavg", model="lenet5_bn", rounds=2, batch_size=4, lr=0.1, eval_every=1, dtype="float64"
-)
 W = np.array([1.0, -2.0])
 CURVATURES = [
     np.array(m) for m in ([[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 3.0]], [[4.0, 1.0], [1.0, 2.0]])
@@ -64,44 +58,29 @@ def test_the_adaptation_is_a_step_of_rate_alpha():
     np.testing.assert_allclose(step.params[quadratic.NAME][0].numpy(), W - 0.25 * gradient(0, W))
 
 
-def trained(dataset, partition, **hyper):
-    """The server after a round."""
-    simulation = simulation_of(dataclasses.replace(CONFIG, hyperparameters=hyper), dataset, partition)
-    simulation.advance()
-    return simulation.runs[0].server
-
-
 def test_running_statistics_do_not_see_the_perturbed_models(dataset, partition):
     # One meta-step: the first two batches of both variants are the same.
-    first_order = trained(dataset, partition, variant="fo", steps=1)
-    hessian_free = trained(dataset, partition, variant="hf", steps=1)
+    first_order, hessian_free = (
+        after_rounds("perfedavg", dataset, partition, 1, hyperparameters={"variant": variant, "steps": 1})[1]
+        for variant in ("fo", "hf")
+    )
     for name in first_order.groups["bn_stats"]:
         torch.testing.assert_close(hessian_free.uploads[name], first_order.uploads[name], rtol=0, atol=1e-12)
 
 
 def test_spfl_s_variant_takes_two_steps_on_each_batch(dataset, partition):
     # With all samples in one batch, two steps on it are two epochs.
-    def last(method, epochs, **hyper):
-        config = dataclasses.replace(
-            CONFIG, method=method, hyperparameters=hyper, epochs=epochs, batch_size=20
-        )
-        return simulate(config, dataset, partition, (0,))[0].metrics.to_json()["rounds"][-1][
-            "post_aggregation"
-        ]
-
-    assert last("perfedavg", 1, variant="p2") == pytest.approx(last("fedupdate", 2, steps=0), abs=1e-9)
+    ours = losses(dataset, partition, "perfedavg", {"variant": "p2"}, epochs=1, batch_size=20)
+    theirs = losses(dataset, partition, "fedupdate", {"steps": 0}, epochs=2, batch_size=20)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
 def test_weight_decay_acts_on_the_meta_step(dataset, partition):
-    decayed, free = (
-        simulation_of(
-            dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay), dataset, partition
-        )
+    options = {"hyperparameters": {"steps": 1}, "lr": 0.1}
+    ours, theirs = (
+        after_rounds("perfedavg", dataset, partition, 1, weight_decay=decay, **options)[1]
         for decay in (0.5, 0.0)
     )
-    for simulation in (decayed, free):
-        simulation.advance()
     name = "head.weight"
-    ours, theirs = (simulation.runs[0].server for simulation in (decayed, free))
-    expected = theirs.uploads[name] - CONFIG.lr * 0.5 * theirs.received[name]
+    expected = theirs.uploads[name] - 0.1 * 0.5 * theirs.received[name]
     torch.testing.assert_close(ours.uploads[name], expected, rtol=0, atol=1e-12)

@@ -27,9 +27,8 @@ def test_batch_norm_is_found_whatever_its_modules_are_called(model):
 
 
 def test_fedbn_without_batch_norm_is_a_warning_not_an_error():
-    assert any(
-        "no batch norm" in line for line in warnings_of(validated(Config(method="fedbn", model="lenet5")))
-    )
+    lines = warnings_of(validated(Config(method="fedbn", model="lenet5")))
+    assert any("no batch norm" in line for line in lines)
 
 
 def test_fedbabu_never_trains_or_sends_the_head(dataset, partition):
@@ -68,10 +67,8 @@ def test_fedupdate_can_go_on_from_its_steps(dataset, partition):
     )
     assert [phase.steps for phase in simulation.program.method.phases(server)] == [None]
     server.round += 1
-    assert [(phase.steps, phase.lr) for phase in simulation.program.method.phases(server)] == [
-        (2, 0.5),
-        (None, 1.0),
-    ]
+    phases = simulation.program.method.phases(server)
+    assert [(phase.steps, phase.lr) for phase in phases] == [(2, 0.5), (None, 1.0)]
 
 
 def test_fedupdate_evaluates_the_average_when_it_takes_no_step(dataset, partition):

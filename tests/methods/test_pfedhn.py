@@ -94,9 +94,3 @@ def test_the_step_is_clipped_and_has_momentum_and_weight_decay(dataset, partitio
     simulation.advance()
     for name, tensor in before.items():
         torch.testing.assert_close(server.state["hypernetwork"][name], 0.75 * tensor, rtol=0, atol=2e-6)
-
-
-def test_a_model_travels_both_ways(dataset, partition):
-    _, server = toy.after_rounds("pfedhn", dataset, partition, 1)
-    sent = len(server.participants) * server.scalars("all")
-    assert server.traffic.total == (sent, sent)

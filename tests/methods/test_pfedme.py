@@ -8,8 +8,7 @@ import torch
 from pfl.core.config import Config
 from pfl.methods.pfedme import PFedMe
 from pfl.run.validation import validated, warnings_of
-from tests.conftest import simulation_of
-from tests.methods import quadratic
+from tests.methods import quadratic, toy
 from tests.methods.scripted import models, scripted
 
 
@@ -61,10 +60,7 @@ def test_everybody_may_train_while_only_those_drawn_are_averaged():
 
 @pytest.fixture
 def server(dataset, partition):
-    config = Config(method="pfedme", model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.05)
-    simulation = simulation_of(config, dataset, partition)
-    simulation.advance()
-    return simulation.runs[0].server
+    return toy.after_rounds("pfedme", dataset, partition, 1)[1]
 
 
 def test_the_personal_model_is_evaluated_with_its_own_statistics(server):

@@ -14,7 +14,7 @@ from pfl.engine.stacked import StackedBackend
 from pfl.methods._prototypes import class_means
 from pfl.methods.fedgh import FedGH
 from pfl.methods.fedproto import FedProto
-from tests.methods.toy import after_rounds, batch, client, features_of
+from tests.methods.toy import after_rounds, batch, client, features_of, with_and_without_padding
 
 
 @pytest.mark.parametrize("backend", [LoopBackend, StackedBackend])
@@ -37,12 +37,9 @@ PROTOTYPES = {
 }
 
 
-@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
-def test_fedproto_adds_the_mean_square_to_known_prototypes(rows):
-    pixels, labels = [[1.0, 0.0], [5.0, 5.0]], [0, 1]
-    if rows:
-        pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 0]
-    one = batch(pixels, labels, rows)
+@with_and_without_padding
+def test_fedproto_adds_the_mean_square_to_known_prototypes(padded):
+    one = batch([[1.0, 0.0], [5.0, 5.0]], [0, 1], padded)
     indifferent = client([[0.0, 0.0], [0.0, 0.0]], **PROTOTYPES)
 
     # (1 - 3)^2 over two coordinates is 2; the sample of class 1 adds 0, so the mean over samples is 1.

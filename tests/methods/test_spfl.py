@@ -52,10 +52,8 @@ def test_a_stage_of_vectors_alone_is_compared_as_a_whole():
 
 def row(own, other):
     """The softmax of two cosines."""
-    return [
-        math.exp(own) / (math.exp(own) + math.exp(other)),
-        math.exp(other) / (math.exp(own) + math.exp(other)),
-    ]
+    total = math.exp(own) + math.exp(other)
+    return [math.exp(own) / total, math.exp(other) / total]
 
 
 def test_a_refresh_takes_the_softmax_of_the_cosines_stage_by_stage():
@@ -93,12 +91,7 @@ def run(rounds, **hyper):
 
     Changes are the same in every element, so that S is the softmax of cosines of 1 and -1.
     """
-    simulation = scripted(
-        "spfl",
-        lambda _, __, client: [1.0, 2.0, -4.0][client],
-        [10, 20, 10],
-        **hyper,
-    )
+    simulation = scripted("spfl", lambda _, __, client: [1.0, 2.0, -4.0][client], [10, 20, 10], **hyper)
     return history(simulation, rounds)
 
 

@@ -12,17 +12,8 @@ from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG
 
 CLIENTS = 6
-WHOLE = (
-    "fedavg",
-    "fedprox",
-    "feddyn",
-    "perfedavg",
-    "pfedme",
-    "fedupdate",
-    "clusterfl",
-    "fesem",
-    "pfedsim",
-)
+WHOLE = ("clusterfl", "ditto", "feddyn", "fedprox", "fedupdate")
+WHOLE += ("fesem", "perfedavg", "pfedhn", "pfedme", "pfedsim")
 
 
 @pytest.mark.parametrize("method", WHOLE)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -33,15 +34,18 @@ def client(head: list[list[float]], state: State | None = None, **params: Tensor
 
 
 def batch(
-    features: list[list[float]],
-    labels: list[int],
-    rows: list[float] | None = None,
-    noise: Tensor | None = None,
+    features: list[list[float]], labels: list[int], padded: bool = False, noise: Tensor | None = None
 ) -> Batch:
-    """A batch of images with these pixels; ``rows``: 1 for a real one and 0 for padding."""
-    pixels = torch.tensor(features, dtype=torch.float64)
-    real = None if rows is None else torch.tensor(rows, dtype=torch.float64)
+    """A batch of images with these pixels; ``padded``: and of another one, which does not count."""
+    pixels, real = torch.tensor(features, dtype=torch.float64), None
+    if padded:
+        pixels = torch.cat([pixels, torch.full_like(pixels[:1], 9.0)])
+        real = torch.tensor([1.0] * len(labels) + [0.0], dtype=torch.float64)
+        labels = [*labels, 1 - labels[-1]]
     return Batch(pixels[:, None, None], torch.tensor(labels), real, noise)
+
+
+with_and_without_padding = pytest.mark.parametrize("padded", [False, True])
 
 
 def after_rounds(

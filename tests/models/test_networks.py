@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +11,7 @@ from pfl.models import MODELS, Shape, fitting
 from pfl.models._layers import BatchNorm, SingleClientMode
 from pfl.testing import check_network
 from pfl.testing.network_kit import KIT
+from tests.command import python
 
 CIFAR, DIGITS, EMNIST, LARGE = (3, 32, 32), (1, 8, 8), (1, 28, 28), (3, 64, 64)
 FEATURES, SERIES, TOKENS = (28,), (6, 32), TokenShape((10,), 40)
@@ -172,6 +170,4 @@ def test_without_a_choice_images_get_a_network_that_takes_them(shape):
 
 def test_networks_are_listed_and_found_without_importing_torch():
     listing = "from pfl.models import MODELS; [(MODELS[n], MODELS.summary(n)) for n in MODELS]"
-    command = f"import sys; {listing}; sys.exit('torch' in sys.modules)"
-
-    subprocess.run([sys.executable, "-c", command], check=True)
+    python("-c", f"import sys; {listing}; sys.exit('torch' in sys.modules)")

@@ -86,13 +86,18 @@ def edit(project: Path) -> Callable[[str, str], None]:
     return replace
 
 
-@pytest.fixture
-def prepared(project: Path, edit: Callable[[str, str], None]) -> Path:
-    """A project with data and partitions of a small table: 2 cells of 2 seeds, no search."""
+def prepare(edit: Callable[[str, str], None]) -> None:
+    """Make data and partitions of a small table: 2 cells of 2 seeds, no search."""
     edit('  two: "pathological:2"\n', "")
     edit("search: {trials: 4}\n", "")
     preparation.download("small")
     preparation.partition("small")
+
+
+@pytest.fixture
+def prepared(project: Path, edit: Callable[[str, str], None]) -> Path:
+    """A project after `prepare`."""
+    prepare(edit)
     return project
 
 

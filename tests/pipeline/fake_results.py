@@ -282,11 +282,7 @@ def fake_results(
             "published": published,
             "sources": {"rounds": "ours: the paper does not say"},
         },
-        "manifest": {
-            "table": table,
-            "datasets": {"digits": DIGITS},
-            "absent": [],
-        },
+        "manifest": {"table": table, "datasets": {"digits": DIGITS}, "absent": []},
         "subset": {"settings": [], "methods": [], "seeds": []},
         "cells": cells,
         "wall_seconds": 153.2,

@@ -68,9 +68,8 @@ def test_imported_trials_of_a_table_and_of_the_one_that_it_extends_come_along(pr
     monkeypatch.setattr("pipeline.init._ours", lambda: project)
     monkeypatch.setattr("pipeline.init.FILES", ())
     init(Path("new"), "study")
-    assert sorted(path.name for path in Path("new/tables").iterdir()) == [
-        *("small.prior.csv", "small.yaml", "study.yaml"),
-    ]
+    names = sorted(path.name for path in Path("new/tables").iterdir())
+    assert names == ["small.prior.csv", "small.yaml", "study.yaml"]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,8 @@ seeds: [0]
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> dict[str, str]:
-    """The environment variables of a virtual environment with the wheel, and with this one's libraries."""
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Runs a command in a virtual environment with the wheel, and with this one's libraries."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "wheel"],
         cwd=ROOT,
@@ -43,28 +44,21 @@ def installed(tmp_path: Path) -> dict[str, str]:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (place / "lib" / version / "site-packages/libraries.pth").write_text(sysconfig.get_path("purelib"))
-    install = [
-        BIN / "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--offline",
-        "--no-deps",
-        "--python",
-        place / "bin/python",
-    ]
+    quiet = ["--quiet", "--offline", "--no-deps"]
+    install = [BIN / "uv", "pip", "install", *quiet, "--python", place / "bin/python"]
     subprocess.run([*install, wheel], check=True)
     path = os.pathsep.join(map(str, (place / "bin", BIN, os.environ["PATH"])))
-    return {**os.environ, "PATH": path, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    installed = {**os.environ, "PATH": path, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
 
-
-def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, tmp_path):
-    def run(*command: str, cwd: Path) -> str:
-        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(command, cwd=cwd, env=installed, check=False, **out)
-        assert done.returncode == 0, done.stdout
+    def in_environment(*command: str, cwd: Path) -> str:
+        done = subprocess.run(command, cwd=cwd, env=installed, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    return in_environment
+
+
+def test_a_project_of_the_installed_package_runs_and_its_rows_count(run, tmp_path):
     study = tmp_path / "study"
     run("pfl", "init", "study", cwd=tmp_path)
     (study / "tables/base.yaml").write_text(TABLE)
@@ -96,15 +90,9 @@ class Mine(FedPer):
 
 
 def test_a_project_with_published_records_reports_them_and_runs_only_the_method_that_is_compared(
-    installed, tmp_path
+    run, tmp_path
 ):
     """In a small part of a table: two of its rows and one of its seeds."""
-
-    def run(*command: str, cwd: Path) -> str:
-        done = subprocess.run(command, cwd=cwd, env=installed, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     study = tmp_path / "study"
     said = run("pfl", "init", "--table", "methods-digits", "--results", "study", cwd=tmp_path)
     assert re.match(r"1\d\d records of methods-digits in study/results/ledger/\n", said)
@@ -122,10 +110,7 @@ def test_a_project_with_published_records_reports_them_and_runs_only_the_method_
     assert record["cell"] == "two-classes/mine"
 
 
-def test_the_installed_package_has_the_papers(installed, tmp_path):
-    command = ("pfl", "init", "--table", "pfedsim-table3-draws", "study")
-    subprocess.run(command, cwd=tmp_path, env=installed, check=True)
-    done = subprocess.run(
-        ("pfl", "check"), cwd=tmp_path / "study", env=installed, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.startswith("pfedsim-table3-draws: 12 cells, 12 runs")
+def test_the_installed_package_has_the_papers(run, tmp_path):
+    run("pfl", "init", "--table", "pfedsim-table3-draws", "study", cwd=tmp_path)
+    said = run("pfl", "check", cwd=tmp_path / "study")
+    assert said.startswith("pfedsim-table3-draws: 12 cells, 12 runs")

@@ -48,14 +48,8 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["fedper", "--table", "small"],
-            "--table: small is not accepted; expected a table with `report: leaderboard`",
-        ),
-        (
-            ["fedavg", "--table", "board"],
-            "method: fedavg is not accepted; expected a method that is not in board",
-        ),
+        (["fedper", "--table", "small"], "--table: small is not accepted; expected a table with `report:"),
+        (["fedavg", "--table", "board"], "method: fedavg is not accepted; expected a method that is not in"),
         (["fedpper", "--table", "board"], "did you mean 'fedper'"),
         (["fedper"], "error: --table: leaderboard-digits is not accepted"),
     ],

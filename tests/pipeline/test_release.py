@@ -54,8 +54,7 @@ def test_the_lock_file_has_one_version_of_each_package_for_every_platform(platfo
 
 
 def test_the_files_in_git_take_at_most_10_megabytes_beside_the_ledger():
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    command = ["git", "ls-files", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     files = [ROOT / name for name in listed.split("\0") if name and not name.startswith("results/ledger/")]
     assert sum(file.stat().st_size for file in files if file.exists()) <= 10e6

@@ -38,12 +38,7 @@ ORIGIN = (
     rf"paper( §|, )[^:]+: |released code \([^:;]+\): |benchmark code \(PFLlib\): |our choice: |as in {TABLE}"
 )
 """How a source begins: who says so, and for a paper where."""
-PATHS = {
-    "evaluation": Evaluation,
-    "published": PublishedTable,
-    "schedule": Schedule,
-    "settings": Setting,
-}
+PATHS = {"evaluation": Evaluation, "published": PublishedTable, "schedule": Schedule, "settings": Setting}
 """What the second word of a source's key may name, besides settings and rows."""
 
 

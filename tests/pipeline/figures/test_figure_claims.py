@@ -13,10 +13,7 @@ CURVES = {"a": [1.0, 5.0, 4.0], "b": [3.0, 3.0, 6.0]}
 
 
 def finding(
-    shown: dict[str, dict[str, list[float]]] | None = None,
-    /,
-    labels: dict[str, str] | None = None,
-    **claim,
+    shown: dict[str, dict[str, list[float]]] | None = None, /, labels: dict[str, str] | None = None, **claim
 ) -> Finding:
     declared = TypeAdapter(SeriesClaim).validate_python({"says": "so it is"} | claim)
     series = {

@@ -27,6 +27,8 @@ from tests.pipeline.figures.conftest import run_here
 OUT = Path("reports/figures")
 SMALL = {"rounds": 2, "epochs": 1, "dataset": "digits", "model": "cnn_digits"}
 
+pytestmark = pytest.mark.usefixtures("project")
+
 
 def made(name: str, **changes) -> dict:
     subset = Subset(**{key: changes.pop(key) for key in ("settings", "methods") if key in changes})
@@ -88,11 +90,10 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
     runs = [run(c0=50.0, c2=60.0, c3=None), run(c1=20.0, c2=70.0, c3=40.0)]
     numbers = clients.measure(SimpleNamespace(rows=lambda: {"iid/spfl": runs}))
     assert {(point.series, point.x, point.value) for point in numbers.points} == {
-        *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0)),
+        *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0))
     }
 
 
-@pytest.mark.usefixtures("project")
 def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch):
     def failing(scheduler, resources, watch) -> None:
         scheduler.fail(scheduler.next(), "ValueError: no")
@@ -104,7 +105,6 @@ def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch
     assert "ValueError: no" in (OUT / "README.md").read_text()
 
 
-@pytest.mark.usefixtures("project")
 def test_parts_are_made_together():
     make("fedcac-figure1", FigureChanges(**SMALL | {"rounds": 1, "clients": 2}), OUT)
     assert {path.stem for path in OUT.glob("*.svg")} == {"fedcac-figure1a", "fedcac-figure1b"}
@@ -122,7 +122,6 @@ def test_nothing_is_run_twice(project, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["digest_of_modules", "code_digest"])
-@pytest.mark.usefixtures("project")
 def test_what_looked_on_and_at_what_decide_whether_it_has_to_look_again(what, monkeypatch):
     def keys() -> set[str]:
         return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
@@ -134,7 +133,6 @@ def test_what_looked_on_and_at_what_decide_whether_it_has_to_look_again(what, mo
     assert len(keys()) == len(before) + 1
 
 
-@pytest.mark.usefixtures("project")
 def test_the_measured_run_of_another_trial_is_not_taken_for_one():
     made("pfedcs-figure1", **SMALL)
     (file,) = Path(".sweeps/figures").glob("*.json")
@@ -153,7 +151,6 @@ def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     assert "Reduced" not in (OUT / "pfedsim-figure3.svg").read_text()
 
 
-@pytest.mark.usefixtures("project")
 def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
     made("pfedsim-figure3", dataset="digits", clients=5)
     assert made("pfedsim-figure3", dataset="digits", clients=5)["changes"]
@@ -161,7 +158,6 @@ def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
         made("pfedsim-figure3", dataset="digits", clients=4)
 
 
-@pytest.mark.usefixtures("project")
 def test_other_files_of_the_folder_are_left_alone():
     OUT.mkdir(parents=True)
     (OUT / "notes.json").write_text("[1, 2]")
@@ -170,7 +166,6 @@ def test_other_files_of_the_folder_are_left_alone():
     assert (OUT / "notes.json").read_text() == "[1, 2]"
 
 
-@pytest.mark.usefixtures("project")
 def test_a_figure_that_another_process_is_at_is_refused():
     with (
         table_lock("pfedsim-figure3"),
@@ -179,7 +174,6 @@ def test_a_figure_that_another_process_is_at_is_refused():
         made("pfedsim-figure3", dataset="digits", clients=4)
 
 
-@pytest.mark.usefixtures("project")
 def test_a_mistake_is_found_before_anything_runs(monkeypatch):
     monkeypatch.setattr(figure_runs.FigureRuns, "rows", lambda _: pytest.fail("has run"))
     with pytest.raises(InvalidInput, match="rounds"):
@@ -190,7 +184,6 @@ def test_a_mistake_is_found_before_anything_runs(monkeypatch):
         made("fedsimsup-figure3", clients=0, dataset="digits")
 
 
-@pytest.mark.usefixtures("project")
 def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
     def fail(*_, **__):
         raise ValueError("no luck")
@@ -200,7 +193,6 @@ def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
         made("fedsimsup-figure3", **SMALL, clients=4)
 
 
-@pytest.mark.usefixtures("project")
 def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
     failing = {1}
 
@@ -217,19 +209,13 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
         made("fedsimsup-figure4", **SMALL, clients=4)
 
 
-@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("changes", "provenance", "answer", "shown"),
     [
         ([], {"Seeds": ["0, 1"]}, "confirmed", "CIFAR-10: fedcac is highest at 0.5"),
         ([], {}, "confirmed", "CIFAR-10: fedcac is highest at 0.5"),
         ([], {"Seeds": ["0"]}, "open", "holds with one seed: CIFAR-10"),
-        (
-            ["rounds 40 instead of 500"],
-            {"Seeds": ["0, 1"]},
-            "open",
-            "holds in these reduced runs: CIFAR-10",
-        ),
+        (["rounds 40 instead of 500"], {"Seeds": ["0, 1"]}, "open", "holds in these reduced runs: CIFAR-10"),
     ],
 )
 def test_reduced_figures_and_those_of_one_seed_leave_claims_open(changes, provenance, answer, shown):

@@ -12,6 +12,7 @@ from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import table_names
 from pipeline.spec.table import Subset, load_table
 from pipeline.sweep.check import check_searched, check_tables
+from tests.refusal import refusal
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -47,19 +48,13 @@ def test_data_of_columns_outside_the_subset_need_not_be_there(edit):
         ({"methods": ["fedper"]}, "subset.methods: fedper is not accepted; expected one of fedavg, fedprox"),
         ({"seeds": [0, 0]}, "subset.seeds: [0, 0] is not accepted; expected each once"),
         ({"seeds": [0, 7]}, "subset.seeds: 7 is not accepted; expected one of 0, 1"),
-        (
-            {"seeds": [1]},
-            "subset.seeds: [1] is not accepted; expected all seeds, because the table has a search",
-        ),
+        ({"seeds": [1]}, "subset.seeds: [1] is not accepted; expected all seeds, because the"),
         ({"setting": ["dir"]}, "params.yaml: subset: key: setting is not accepted; expected one of methods"),
     ],
 )
 def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
     select(**subset)
-    with pytest.raises(InvalidInput) as caught:
-        check_tables()
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert said in refusal(check_tables)
 
 
 ROOT = Path(__file__).parents[3]
@@ -98,23 +93,11 @@ def test_without_a_search_any_seed_may_be_left_out(edit):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (
-            "tables: [small, small]",
-            "params.yaml: tables: small is not accepted; expected each table once",
-        ),
+        ("tables: [small, small]", "params.yaml: tables: small is not accepted; expected each table once"),
         ("tables: []", "params.yaml: tables: [] is not accepted; expected at least one"),
-        (
-            "tables: small",
-            "params.yaml: tables: small is not accepted; expected a list, as in tables=[small]",
-        ),
-        (
-            "tables: [smal]",
-            "params.yaml: table: smal is not accepted; expected one of small (did you mean 'small'?)",
-        ),
-        (
-            "tabels: [small]",
-            "params.yaml: key: tabels is not accepted; expected one of subset, tables (did you *",
-        ),
+        ("tables: small", "params.yaml: tables: small is not accepted; expected a list, as in"),
+        ("tables: [smal]", "params.yaml: table: smal is not accepted; * (did you mean 'small'?)"),
+        ("tabels: [small]", "params.yaml: key: tabels is not accepted; expected one of subset, tables *"),
         ("tables: [2024-13-45]", "params.yaml: month must be in 1..12 is not accepted; expected YAML"),
         ('tables: [!!int "x"]', "params.yaml: * is not accepted; expected YAML"),
         ("[" * 2000, "params.yaml: * is not accepted; expected YAML"),
@@ -123,7 +106,6 @@ def test_without_a_search_any_seed_may_be_left_out(edit):
 )
 def test_params_yaml_is_held_to_the_same(project, content, said):
     (project / "params.yaml").write_text(content)
-    with pytest.raises(InvalidInput) as caught:
-        selected_tables()
+    line = refusal(selected_tables)
     for part in said.split("*"):
-        assert part in str(caught.value)
+        assert part in line

@@ -27,9 +27,8 @@ def test_the_last_six_rows_of_spfls_table_1_are_doubtful_and_the_first_two_are_n
     doubts = {cell.method: cell.doubt for cell in published_cells("spfl") if cell.table == "1"}
     intact = {"fedavg", "fedupdate"}
     assert {method for method, doubt in doubts.items() if not doubt} == intact
-    assert {doubt for method, doubt in doubts.items() if method not in intact} == {
-        "reassembled from scattered text"
-    }
+    others = {doubt for method, doubt in doubts.items() if method not in intact}
+    assert others == {"reassembled from scattered text"}
 
 
 def test_a_number_keeps_its_value_its_deviation_and_its_note():

@@ -8,6 +8,7 @@ from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.run.validation import validated
 from pipeline.spec.search_space import Search, check_space, searched, with_params
+from tests.refusal import refusal
 
 
 def pinned(method: str = "fedprox", **hyperparameters) -> Config:
@@ -59,10 +60,7 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
     ("space", "said"),
     [
         ({"nu": [0, 1]}, "parameter: nu is not accepted; expected one of "),
-        (
-            {"mu": ["a", "b"]},
-            "mu of fedprox: ['a', 'b'] is not accepted; expected [lowest, highest], or pinned",
-        ),
+        ({"mu": ["a", "b"]}, "mu of fedprox: ['a', 'b'] is not accepted; expected [lowest, highest]"),
         ({"momentum": [0.5, 1.5]}, "momentum: 1.5 is not accepted; expected a number in [0, 0.999]"),
         ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a positive integer"),
         ({"others": [0, 1]}, "others: [0, 1] is not accepted; expected pinned"),
@@ -71,9 +69,8 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
     ],
 )
 def test_a_range_that_no_row_can_have_is_one_line(space, said):
-    with pytest.raises(InvalidInput) as caught:
-        check_space(Search(trials=9, space=space), ["fedprox", "local"])
-    assert str(caught.value).startswith(said)
+    line = refusal(check_space, Search(trials=9, space=space), ["fedprox", "local"])
+    assert line.startswith(said)
 
 
 @pytest.mark.parametrize("methods", [["fedap", "fedprox"], ["fedprox", "fedap"]])

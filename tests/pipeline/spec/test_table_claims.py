@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from pfl.core.errors import InvalidInput
 from pipeline.report.agreement import claims
 from pipeline.report.summary import blank
 from pipeline.spec.claims import Finding
 from pipeline.spec.table import load_table
 from pipeline.spec.table_claims import TableClaim
+from tests.refusal import refusal
 
 COLUMNS = {"a": "Column A", "b": "Column B"}
 ROWS = {"ours": "Ours", "one": "One", "two": "Two"}
@@ -27,9 +27,8 @@ def finding(changes: dict[tuple[str, str], float | None] | None = None, **claim:
     declared: Any = TypeAdapter(TableClaim).validate_python({"says": "", "place": "", "row": "ours"} | claim)
     compared = declared.compared(COLUMNS, ROWS)
     tested = declared.test(values, COLUMNS, ROWS)
-    assert (
-        declared.test({place: values[place] for place in compared & values.keys()}, COLUMNS, ROWS) == tested
-    )
+    seen = {place: values[place] for place in compared & values.keys()}
+    assert declared.test(seen, COLUMNS, ROWS) == tested
     return tested
 
 
@@ -158,10 +157,7 @@ def test_a_trend_needs_both_columns():
         ("kind: best, row: fedavg, among: [fedper]", "claims.among: fedper is not accepted"),
         ("kind: margin, row: fedavg", "claims: a margin without a size is not accepted"),
         ("kind: trend, row: fedavg, higher: [dir], lower: [three]", "claims.lower: three is not accepted"),
-        (
-            "kind: trend, row: fedavg, higher: [dir], lower: [two], settings: [dir]",
-            "expected none for a trend; see higher and lower",
-        ),
+        ("kind: trend, row: fedavg, higher: [dir], lower: [two], settings: [dir]", "none for a trend"),
         ("kind: bets, row: fedavg", "kind"),
         ("kind: trend, row: fedavg, higher: [dir], lower: [dir, two]", "expected 1 column, as 'higher' has"),
     ],
@@ -169,10 +165,7 @@ def test_a_trend_needs_both_columns():
 @pytest.mark.usefixtures("project")
 def test_a_claim_about_what_the_table_does_not_have_is_one_line(edit, claim, said):
     edit("seeds:", f"claims: [{{says: so, place: there, {claim}}}]\nseeds:")
-    with pytest.raises(InvalidInput) as caught:
-        load_table("small")
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert said in refusal(load_table, "small")
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,7 @@ def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
     file = rows_file()
     line = stamped(row).to_line()
     file.write_bytes(line.replace(b'"pooled":8', b'"pooled":9', 1) + b"\n")
-    with pytest.raises(
-        InvalidInput, match=r"rows\.jsonl:1: checksum: .* the checksum of the record's content"
-    ):
+    with pytest.raises(InvalidInput, match=r"rows\.jsonl:1: checksum: .* checksum of the record"):
         import_rows([file])
     assert not LOCAL.exists()
     file.write_bytes(line + b"\n")
@@ -101,10 +99,7 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
         ({"table": "../small"}, "rows.jsonl:1: table: ../small is not accepted"),
         ({"behaviour": "fedavg-0"}, "rows.jsonl:1: key:"),
         ({"config": {}}, "the line is not accepted; expected a record of the ledger"),
-        (
-            {"config": {"method": "fedavg", "hyperparameters": []}},
-            "the line is not accepted; expected a record of the ledger",
-        ),
+        ({"config": {"method": "fedavg", "hyperparameters": []}}, "the line is not accepted"),
         ({"metrics": []}, "the line is not accepted; expected a record of the ledger"),
         ({"table": 5}, "the line is not accepted; expected a record of the ledger"),
     ],
@@ -133,7 +128,5 @@ def test_a_record_in_two_files_is_imported_once(rows_file, project):
 @pytest.mark.parametrize("content", [b"PK\x03\x04\xff\xfe", b"[" * 100_000])
 def test_a_file_of_something_else_is_refused(project, content):
     (project / "photos.zip").write_bytes(content)
-    with pytest.raises(
-        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of records|record of)"
-    ):
+    with pytest.raises(InvalidInput, match=r"photos\.zip.* expected a (file of records|record of)"):
         import_rows([project / "photos.zip"])

@@ -39,7 +39,8 @@ class TestEveryAlgorithm:
         assert proposals(algorithm) == proposals(algorithm) != proposals(algorithm, seed=1)
 
     def test_searches_parameters_with_choices_and_conditions(self, algorithm):
-        trials = proposals(algorithm, pinned("fedasync"))
+        trials, again = (proposals(algorithm, pinned("fedasync")) for _ in range(2))
+        assert trials == again
         needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
         assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in trials)
 

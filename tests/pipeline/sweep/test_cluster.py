@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.report.table_report import write_report
 from pipeline.store.results import load_results
 from tests.pipeline.running import BIN, checkpoints, command_of, finished, rows, wait_until, workers
 
@@ -67,3 +69,23 @@ def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):
     assert all("--disable-frontend" in dashboard for dashboard in dashboards)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
+
+
+def test_the_metrics_of_a_table_are_columns_of_its_report(prepared, start, edit):
+    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
+    finished(start())
+    folder = write_report("small", prepared)
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
+    assert all(0 < float(row[name]) < 1 for row in rows for name in names)
+    assert "recall" not in rows[0]
+    with (folder / "metrics.csv").open() as file:
+        recalls = [row for row in csv.DictReader(file) if row["metric"] == "recall"]
+    assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
+    assert all(0 <= float(row["mean"]) <= 1 for row in recalls)
+    for page in ("README.md", "index.html"):
+        shown = (folder / page).read_text()
+        assert "auroc, pooled" in shown
+        assert "macro_f1: F1 score, averaged over the classes." in shown
+    assert "(metrics.csv)" in (folder / "README.md").read_text()

@@ -14,12 +14,11 @@ from pipeline.report.table_report import write_report
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results
-from pipeline.sweep import preparation
 from pipeline.sweep.collection import collect, in_memory, results, results_of
 from pipeline.sweep.train_sweep import sweep
 from tests.command import pfl
 from tests.pipeline import running
-from tests.pipeline.conftest import SOURCES, fake_run, fill_ledger, printed
+from tests.pipeline.conftest import SOURCES, fake_run, fill_ledger, prepare, printed
 
 
 @pytest.fixture(autouse=True)
@@ -156,10 +155,7 @@ def test_selections_of_a_search_are_exported_from_the_ledger(edit):
 
 @pytest.mark.usefixtures("removed")
 def test_a_selection_that_the_ledger_cannot_tell_is_one_line(edit, caplog):
-    edit(
-        "- {method: fedprox, params: {mu: 0.1}}",
-        "- {method: fedprox, params: {mu: 0.1}, search: {trials: 4}}",
-    )
+    edit("fedprox, params: {mu: 0.1}}", "fedprox, params: {mu: 0.1}, search: {trials: 4}}")
     assert [cell.cell for cell in results_of("small").cells] == ["dir/fedavg"]
     assert caplog.messages == [
         "small: the ledger lacks 1 of 2 cells (1 search without a known selection); "
@@ -169,9 +165,7 @@ def test_a_selection_that_the_ledger_cannot_tell_is_one_line(edit, caplog):
 
 def test_a_table_without_records_is_one_line(removed):
     shutil.rmtree(removed / ".sweeps")
-    with pytest.raises(
-        InvalidInput, match="table: small is not accepted; expected a table whose data and rec"
-    ):
+    with pytest.raises(InvalidInput, match="table: small is not accepted; expected a table whose"):
         results("small")
 
 
@@ -181,10 +175,7 @@ def own(project: Path, edit) -> Path:
     file = project / "own data.npz"
     _write_data(file, seed=0)
     edit("dataset: digits", "dataset: own data.npz")
-    edit('  two: "pathological:2"\n', "")
-    edit("search: {trials: 4}\n", "")
-    preparation.download("small")
-    preparation.partition("small")
+    prepare(edit)
     fill_ledger("small")
     return file
 
@@ -198,9 +189,7 @@ def test_records_of_own_data_that_have_changed_since_are_stale(own, ran):
     assert printed("ledger", "why", "small").endswith(": in the ledger\n")
     _write_data(own, seed=1)
     assert "stale: different images of own data.npz" in printed("ledger", "why", "small")
-    with pytest.raises(
-        InvalidInput, match=r"dataset: own data.npz is .* the data that the download stage fo"
-    ):
+    with pytest.raises(InvalidInput, match=r"own data.npz is .* the data that the download stage"):
         sweep("small")
     assert not ran
 

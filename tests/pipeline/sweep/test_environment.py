@@ -21,15 +21,9 @@ from pipeline.sweep.environment import (
     lacking,
     temporary_folder,
 )
+from tests.refusal import refusal
 
 pytestmark = pytest.mark.usefixtures("project")
-
-
-def message() -> str:
-    with pytest.raises(InvalidInput) as caught:
-        check_environment()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_an_environment_in_order_has_no_warnings(monkeypatch, tmp_path):
@@ -43,7 +37,7 @@ def test_an_environment_in_order_has_no_warnings(monkeypatch, tmp_path):
 )
 def test_a_store_that_mlflow_does_not_write_to_is_named_with_one_that_works(address, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    output = message()
+    output = refusal(check_environment)
     assert output.startswith("MLFLOW_TRACKING_URI: ")
     assert f"sqlite:///{tmp_path}/mlflow.db" in output
     assert "secret" not in output
@@ -67,7 +61,7 @@ def test_a_cache_that_cannot_be_written_is_named_once_here_and_for_each_node(mon
     (tmp_path / "file").touch()
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "file/cache"))
     refused = f"PFL_CACHE: {tmp_path}/file/cache is not accepted; expected a folder that can be written"
-    assert message() == f"{refused} (Not a directory)"
+    assert refusal(check_environment) == f"{refused} (Not a directory)"
     assert lacking(tmp_path / "file", commit().sources) == f"a cache ({refused} (Not a directory))"
 
 
@@ -76,7 +70,8 @@ def test_a_full_disk_is_noticed(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    assert message().endswith("expected a folder that can be written (No space left on device)")
+    line = refusal(check_environment)
+    assert line.endswith("expected a folder that can be written (No space left on device)")
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
@@ -85,7 +80,7 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
 
     monkeypatch.delenv("PFL_CACHE", raising=False)
     monkeypatch.setattr(Path, "expanduser", homeless)
-    assert "set HOME or PFL_CACHE" in message()
+    assert "set HOME or PFL_CACHE" in refusal(check_environment)
 
 
 def test_a_long_temporary_folder_is_replaced_by_a_short_one_where_ray_has_its_sockets(monkeypatch, tmp_path):

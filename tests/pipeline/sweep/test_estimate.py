@@ -18,15 +18,7 @@ from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dry_run import DryRun, Speed
-from pipeline.sweep.estimate import (
-    Expected,
-    Extent,
-    Running,
-    TimeLeft,
-    Work,
-    dry_runs,
-    first_line,
-)
+from pipeline.sweep.estimate import Expected, Extent, Running, TimeLeft, Work, dry_runs, first_line
 from tests.pipeline.conftest import fake_run, scheduler_of
 
 # ---- before a sweep ------------------------------------------------------------------------------------

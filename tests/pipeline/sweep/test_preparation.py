@@ -48,11 +48,8 @@ def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
     folder = data / "data/partitions/small"
     partition = Partition.load(folder / "two.npz")
     described = json.loads((folder / "two.json").read_text())
-    assert (described["spec"], described["checksum"], described["clients"]) == (
-        partition.spec,
-        partition.checksum,
-        5,
-    )
+    assert (described["spec"], described["checksum"]) == (partition.spec, partition.checksum)
+    assert described["clients"] == 5
     assert (folder / "two.svg").read_text().startswith("<svg")
 
 
@@ -309,9 +306,8 @@ def test_git_ignores_everything_that_the_stages_write():
     files = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
     for file in files:
         path = f"{file.replace('${item.table}', 'digits')}/"
-        assert not subprocess.run(["git", "-C", root, "check-ignore", "-q", path], check=False).returncode, (
-            path
-        )
+        checked = subprocess.run(["git", "-C", root, "check-ignore", "-q", path], check=False)
+        assert checked.returncode == 0, path
 
 
 def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, monkeypatch):

@@ -103,11 +103,7 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(alike):
 
 @pytest.mark.parametrize(
     ("failed", "kept"),
-    [
-        ((), ()),
-        (("fedprox",), ("fedprox",)),
-        (("stronger", "fedprox"), ("both", "stronger", "fedprox")),
-    ],
+    [((), ()), (("fedprox",), ("fedprox",)), (("stronger", "fedprox"), ("both", "stronger", "fedprox"))],
 )
 def test_only_checkpoints_that_may_be_continued_are_kept(alike, failed, kept):
     alike.stacks = True

@@ -98,11 +98,6 @@ def test_a_search_killed_at_every_rung_with_half_the_space_diverging_tries_the_s
     assert searched(killed) == searched(whole)
 
 
-def test_a_finished_table_runs_nothing(ledger):
-    finish(scheduler_of(ledger))
-    assert scheduler_of(Ledger(SOURCES)).finished
-
-
 def test_a_changed_hyperparameter_of_one_method_runs_that_methods_trials_only(ledger, edit):
     finish(scheduler_of(ledger))
     edit("mu: 0.1", "mu: 0.2")
@@ -190,12 +185,8 @@ def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):
         else:
             scheduler.record(trial, fake_run(trial))
     status = {cell.cell.id: cell.result(scheduler.outcomes).status for cell in scheduler.cells}
-    assert status == {
-        "dir/fedavg": "done",
-        "dir/fedprox": "failed",
-        "two/fedavg": "done",
-        "two/fedprox": "done",
-    }
+    assert status.pop("dir/fedprox") == "failed"
+    assert set(status.values()) == {"done"}
     assert "final, seed 1: ValueError: no" in scheduler.cells[1].result(scheduler.outcomes).errors
 
 

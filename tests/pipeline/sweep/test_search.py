@@ -58,12 +58,6 @@ def test_the_pinned_configuration_is_tried_first():
     assert study.config(0) == pinned(mu=0.3)
 
 
-def test_the_same_study_asked_again_tries_the_same():
-    first, again = (asked(Study(pinned(), TEN)) for _ in range(2))
-    assert first == again
-    assert asked(Study(pinned(), Search(trials=10, seed=1))) != first
-
-
 def test_after_the_first_trials_the_sampler_follows_what_it_was_told():
     up = asked(Study(pinned("local"), TEN), 24, lambda params: params["lr"])
     down = asked(Study(pinned("local"), TEN), 24, lambda params: -params["lr"])
@@ -112,13 +106,6 @@ def test_a_condition_on_what_is_searched_too_is_looked_at_in_every_trial():
         assert ("eps1" in params) == ("eps2" in params) == (params["thresholds"] == "relative")
     absolute = next(n for n, params in enumerate(trials) if params["thresholds"] == "absolute")
     assert study.config(absolute).hyperparameters["eps1"] == 0.7
-
-
-def test_a_conditional_search_asked_again_tries_the_same():
-    first, again = (asked(Study(pinned("fedasync"), TEN), 18) for _ in range(2))
-    assert first == again
-    needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
-    assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in first)
 
 
 @pytest.mark.parametrize("method", ["pfedsim", "fedap"])

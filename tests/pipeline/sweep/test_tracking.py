@@ -15,6 +15,7 @@ from pipeline.sweep.tracking import BackgroundTracker, track_again, track_report
 from pipeline.trackers import TRACKERS, Tracker
 from tests.pipeline.fake_results import fail, fake_results, record_of, results_of, write_results
 from tests.pipeline.running import wait_until
+from tests.refusal import refusal
 
 
 class Lines(Tracker):
@@ -118,9 +119,7 @@ def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatc
     write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
     monkeypatch.setattr(tracker, "failures", range(1000))
     cause = "http://host: no space left on device"
-    with pytest.raises(
-        InvalidInput, match=f"tracker: lines is not accepted; expected one that works: {cause}"
-    ):
+    with pytest.raises(InvalidInput, match=f"tracker: lines .* expected one that works: {cause}"):
         track_again(tmp_path, "fake", [])
     line = track_report(tmp_path, "fake", tmp_path)
     assert line == f"lines: {cause}; `pfl track fake` adds the report later"
@@ -129,9 +128,7 @@ def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatc
 def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch, tmp_path):
     write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
     monkeypatch.setenv("PFL_TRACKER", "none")
-    with pytest.raises(InvalidInput) as error:
-        track_again(tmp_path, "fake", [])
-    assert str(error.value) == (
+    assert refusal(track_again, tmp_path, "fake", []) == (
         "PFL_TRACKER: none means that tracking is off; "
         "unset it for mlflow, or set it to the name of another tracker"
     )

@@ -149,31 +149,20 @@ def test_rows_without_the_curve_or_the_models_that_are_asked_for_are_told(edit):
 
 @pytest.mark.usefixtures("finished")
 def test_an_option_that_is_gone_is_told():
-    rewrite(
-        lambda row: {
-            **row,
-            "key": f"{row['seed']:064}",
-            "config": {**row["config"], "hyperparameters": {"gone": 1}},
-        }
-    )
+    config = {"method": "fedavg", "model": "cnn_digits", "hyperparameters": {"gone": 1}}
+    rewrite_all(config=config)
     assert reasons() == [ALL + "stale: options that no longer exist"]
 
 
 @pytest.mark.usefixtures("finished")
 def test_other_code_is_named_by_its_component_with_the_files_that_changed(monkeypatch):
     rewrite_all(behaviour="fedavg-0", commit="a" * 40)
-    changed = (
-        "pfl/run/api.py",
-        "pfl/methods/fedavg.py",
-        "pfl/methods/fedprox.py",
-        "pfl/core/config.py",
-        "pfl/core/rng.py",
-    )
+    methods = ("pfl/methods/fedavg.py", "pfl/methods/fedprox.py")
+    changed = ("pfl/run/api.py", *methods, "pfl/core/config.py", "pfl/core/rng.py")
     monkeypatch.setattr("pipeline.sweep.why._changed_since", lambda _: changed)
     monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/core/rng.py"})
-    monkeypatch.setattr(
-        "pipeline.sweep.why.files_of", lambda component: {Path(f).resolve() for f in OF[component]}
-    )
+    files = {component: {Path(file).resolve() for file in own} for component, own in OF.items()}
+    monkeypatch.setattr("pipeline.sweep.why.files_of", files.get)
     engine = "the engine changed since commit aaaaaaaaaaaa: pfl/core/rng.py, pfl/core/config.py"
     stale = reasons()
     assert len(stale) == 2  # as fedavg and fedprox are different methods
@@ -197,9 +186,8 @@ OF = {
 def test_code_that_is_not_accepted_is_named_where_git_knows_no_edit(monkeypatch):
     rewrite_all(behaviour="fedavg-0", commit="unknown")
     monkeypatch.setattr("pipeline.sweep.why.unknown_of", lambda *_: {"kernels": "0"})
-    assert all(
-        line.endswith("the kernels changed, and behaviours.json does not list it") for line in reasons()
-    )
+    said = "the kernels changed, and behaviours.json does not list it"
+    assert all(line.endswith(said) for line in reasons())
 
 
 @pytest.mark.usefixtures("finished")
