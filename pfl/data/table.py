@@ -172,10 +172,16 @@ def _encoded(values: Any) -> np.ndarray:
 def _check_no_numbers(column: str, texts: np.ndarray) -> None:
     """Refuse a column of texts that are numbers for a reader, but not for pandas.
 
-    Texts that pandas would have read as numbers, such as postcodes, are texts on purpose.
+    Texts that pandas would have read as numbers, such as postcodes, are texts on purpose; so is 3+ or 10-19.
     """
-    numbers = sum(_NUMBER.fullmatch(text) is not None for text in texts)
-    row = next((row for row, text in enumerate(texts) if not _is_read(text)), None)
+    like_numbers = [_NUMBER.fullmatch(text) is not None for text in texts]
+    numbers = sum(like_numbers)
+    unread = (
+        row
+        for row, text in enumerate(texts)
+        if (like_numbers[row] and not _is_read(text)) or not re.search(r"\d", text)
+    )
+    row = next(unread, None)
     if row is not None and 2 * numbers > len(texts):
         accepted = (
             "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "

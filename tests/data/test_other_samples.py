@@ -301,6 +301,7 @@ def test_a_number_that_float32_lacks_is_named_by_its_column(frame):
         (["1,5", "2,25", "-0,5", "3"], "row 0, '1,5',"),
         (["1", "1,200", "1,300", "900"], "row 1, '1,200',"),
         (["1.5", "2.5", "3.5", "?"], "row 3, '?',"),
+        (["1", "2", "3", "unknown"], "row 3, 'unknown',"),
         (["7", "20%", "30 %", "1e-3"], "row 1, '20%',"),
         (["1 234,5", "1.234,5", "\N{MINUS SIGN}1", ",5"], "row 0, '1 234,5',"),
     ],
@@ -321,6 +322,12 @@ def test_texts_with_digits_are_texts(texts):
     pd = pytest.importorskip("pandas")
     data = pfl.from_table(pd.DataFrame({"age": texts * 2, "ill": [0, 1] * 2}), label="ill")
     assert data.images.tolist() == [[1, 0], [0, 1]] * 2
+
+
+def test_a_text_with_digits_among_numbers_is_a_text():
+    pd = pytest.importorskip("pandas")
+    data = pfl.from_table(pd.DataFrame({"children": ["0", "1", "2", "3+"], "ill": [0, 1] * 2}), label="ill")
+    assert data.images.tolist() == np.eye(4).tolist()
 
 
 def test_the_index_that_pandas_writes_is_no_feature(frame, tmp_path):

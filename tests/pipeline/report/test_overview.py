@@ -224,9 +224,10 @@ def test_reports_on_the_software_itself_are_listed_by_name(root):
 def test_it_begins_with_what_was_learnt_over_all_papers(root):
     (root / "tables/overview.md").write_text("- Ask for the split.\n")
     text = write_overview(root).read_text()
-    assert text.startswith(
-        "# The papers' tables\n\n## Findings\n\n- Ask for the split.\n\n## Progress\n\nThe"
-    )
+    first, _, rest = text.partition("\n\n")
+    assert first == "# The papers' tables"
+    picture = "![Our numbers against the published ones](overview.svg)"
+    assert rest.startswith(f"{picture}\n\n## Findings\n\n- Ask for the split.\n\n## Progress\n\nThe")
 
 
 def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
