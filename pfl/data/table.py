@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,9 +159,9 @@ def _encoded(values: Any) -> np.ndarray:
             raise InvalidInput("table", given, accepted)
         return numbers.astype(np.float32)[:, None]
     texts = values.astype(str).to_numpy(np.str_)
+    categories, rows, counts = np.unique(texts, return_index=True, return_counts=True)
     if values.dtype.name != "category":
-        _check_no_numbers(values.name, texts)
-    categories = np.unique(texts)
+        _check_no_numbers(values.name, dict(zip(categories.tolist(), rows.tolist(), strict=True)), counts)
     if len(categories) > MOST_CATEGORIES:
         accepted = f"a feature with at most {MOST_CATEGORIES} different texts; name it in columns or drop"
         raise InvalidInput("table", f"{values.name}, {len(categories)} texts", accepted)
@@ -169,25 +169,28 @@ def _encoded(values: Any) -> np.ndarray:
     return encoded
 
 
-def _check_no_numbers(column: str, texts: np.ndarray) -> None:
+def _check_no_numbers(column: str, texts: Mapping[str, int], counts: np.ndarray) -> None:
     """Refuse a column of texts that are numbers for a reader, but not for pandas.
 
     Texts that pandas would have read as numbers, such as postcodes, are texts on purpose; so is 3+ or 10-19.
+
+    Args:
+        texts: each text of the column, with the first row that has it.
+        counts: the rows that have each.
     """
-    like_numbers = [_NUMBER.fullmatch(text) is not None for text in texts]
-    numbers = sum(like_numbers)
-    unread = (
-        row
-        for row, text in enumerate(texts)
-        if (like_numbers[row] and not _is_read(text)) or not re.search(r"\d", text)
-    )
-    row = next(unread, None)
-    if row is not None and 2 * numbers > len(texts):
+    numbers = [_NUMBER.fullmatch(text) is not None for text in texts]
+    unread = {
+        row: text
+        for number, (text, row) in zip(numbers, texts.items(), strict=True)
+        if (number and not _is_read(text)) or not re.search(r"\d", text)
+    }
+    if unread and 2 * counts[numbers].sum() > counts.sum():
+        row = min(unread)
         accepted = (
             "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "
             "thousands and na_values, and keeps texts with dtype category"
         )
-        raise InvalidInput("table", f"{column} of row {row}, {str(texts[row])!r},", accepted)
+        raise InvalidInput("table", f"{column} of row {row}, {unread[row]!r},", accepted)
 
 
 def _is_read(text: str) -> bool:

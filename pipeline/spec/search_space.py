@@ -63,8 +63,8 @@ class Search(Strict):
 
     budget: float | None = Field(default=None, gt=0, le=300)
     """What the trials of a search may train in each cell, in runs of the pinned configuration with all seeds,
-    counted in training samples. A trial that stops early counts by what it has trained. The comparison of the
-    best trial with the pinned one is additional."""
+    counted in training samples. Trials that stop early count by what they have trained. The comparison of the
+    best trial with the pinned configuration is additional."""
     trials: int | None = Field(default=None, ge=2, le=1000)
     """Number of configurations per cell, including the pinned one."""
     space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
@@ -85,8 +85,8 @@ class Search(Strict):
     [Several objectives](search.md#several-objectives).
     """
     halving: bool = True
-    """Stop the worse trials after a ninth and a third of the rounds; else all run to the end, as they always
-    do with several objectives."""
+    """Stop the worse trials after a ninth and a third of the rounds; otherwise all trials run to the end, as
+    they always do with several objectives."""
     seed: int = Field(default=0, ge=0)
     """Seed of the search algorithm."""
 

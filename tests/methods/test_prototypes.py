@@ -39,11 +39,11 @@ PROTOTYPES = {
 
 @with_and_without_padding
 def test_fedproto_adds_the_mean_square_to_known_prototypes(padded):
-    one = batch([[1.0, 0.0], [5.0, 5.0]], [0, 1], padded)
+    minibatch = batch([[1.0, 0.0], [5.0, 5.0]], [0, 1], padded)
     indifferent = client([[0.0, 0.0], [0.0, 0.0]], **PROTOTYPES)
 
     # (1 - 3)^2 over two coordinates is 2; the sample of class 1 adds 0, so the mean over samples is 1.
-    assert FedProto(lam=0.5).loss(indifferent, one).item() == pytest.approx(math.log(2) + 0.5 * 1)
+    assert FedProto(lam=0.5).loss(indifferent, minibatch).item() == pytest.approx(math.log(2) + 0.5 * 1)
 
 
 def test_fedproto_predicts_by_the_nearest_prototype_of_the_client_s_own_classes():

@@ -80,9 +80,9 @@ def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
     (project / "reports/tables/small/README.md").touch()
     why = "the ledger has no cell of the current code; `pfl ledger why small` lists the runs"
     said = f"small: no cell to report: {why}\n"
-    one, all_published = pfl("report", "small"), pfl("report", "--publish")
-    assert (one.returncode, all_published.returncode) == (1, 0)
-    assert one.stderr == all_published.stderr == said
+    named, all_published = pfl("report", "small"), pfl("report", "--publish")
+    assert (named.returncode, all_published.returncode) == (1, 0)
+    assert named.stderr == all_published.stderr == said
     assert [path.name for path in (project / "reports/tables/small").iterdir()] == ["README.md"]
 
 

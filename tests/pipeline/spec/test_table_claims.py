@@ -27,8 +27,8 @@ def finding(changes: dict[tuple[str, str], float | None] | None = None, **claim:
     declared: Any = TypeAdapter(TableClaim).validate_python({"says": "", "place": "", "row": "ours"} | claim)
     compared = declared.compared(COLUMNS, ROWS)
     tested = declared.test(values, COLUMNS, ROWS)
-    seen = {place: values[place] for place in compared & values.keys()}
-    assert declared.test(seen, COLUMNS, ROWS) == tested
+    restricted = {place: values[place] for place in compared & values.keys()}
+    assert declared.test(restricted, COLUMNS, ROWS) == tested
     return tested
 
 
