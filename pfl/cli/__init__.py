@@ -21,7 +21,6 @@ import typer
 
 from pfl import __version__
 from pfl.cli import behaviours, doctor, lists, partition, run, trials
-from pfl.core import memory
 from pfl.core.errors import DataWarning, InvalidInput, OptionWarning
 
 app = typer.Typer(
@@ -136,9 +135,9 @@ def _explained(error: BaseException) -> str | None:
     elif isinstance(error, SystemExit):
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
     elif isinstance(error, MemoryError | RuntimeError):
-        from pfl.run.errors import cause_of, unstackable
+        from pfl.run.errors import cause_of, trace_of
 
-        text = cause_of(error) if memory.ran_out(error) or unstackable(error) else None
+        text = None if trace_of(error) else cause_of(error)
     return text
 
 

@@ -30,19 +30,18 @@ def cause_of(error: BaseException) -> str:
     """Why a simulation failed, in a line."""
     if memory.ran_out(error):
         return f"out of memory ({first_line(error)})"
-    return unstackable(error) or f"{type(error).__name__}: {first_line(error)}"
+    return _unstackable(error) or f"{type(error).__name__}: {first_line(error)}"
 
 
-def unstackable(error: BaseException) -> str | None:
+def _unstackable(error: BaseException) -> str | None:
     """Which line of a method or a network the stacked backend cannot run; None for other errors."""
     if not isinstance(error, RuntimeError) or not str(error).startswith("vmap: "):
         return None
     library = str(Path(torch.__file__).parent)
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(library)
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    *_, last = (frame for frame in frames if not frame.filename.startswith(library))
     return (
-        f"{frames[-1].filename}:{frames[-1].lineno}: the stacked backend cannot run '{frames[-1].line}': it "
+        f"{last.filename}:{last.lineno}: the stacked backend cannot run '{last.line}': it "
         "trains all clients at once, without values of tensors (as in if or .item()), shapes that follow "
         "from them, or torch's random numbers; use torch.where and the noise of a phase, or the backend loop"
     )
@@ -50,6 +49,6 @@ def unstackable(error: BaseException) -> str | None:
 
 def trace_of(error: BaseException) -> str | None:
     """The traceback of an error whose cause in a line does not tell how to fix it; None for other errors."""
-    if isinstance(error, InvalidInput) or memory.ran_out(error) or unstackable(error):
+    if isinstance(error, InvalidInput) or memory.ran_out(error) or _unstackable(error):
         return None
     return "".join(traceback.format_exception(error))
