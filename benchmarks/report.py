@@ -27,7 +27,7 @@ CURVES = {
     "clients": "clients, 10 of them per round",
     "network": "network",
     "stack": "participants in one stack",
-    "threads": "threads of one trial",
+    "workers": "workers of one run",
 }
 
 Figures = dict[str, Any]
@@ -172,7 +172,7 @@ def scaling(figures: Figures) -> Figure:
     at = [point["at"] for point in trials]
     last.plot(at, [point["samples_per_second"] for point in trials], "o-", color=OURS)
     last.plot(at, [n * trials[0]["samples_per_second"] for n in at], ":", color=NAIVE)
-    last.set_xlabel("trials side by side, a thread each")
+    last.set_xlabel("runs side by side")
     last.set_ylabel("samples per second")
     last.set_ylim(bottom=0)
     return figure

@@ -1,6 +1,7 @@
 """Seconds per round and peak memory against participants, clients, networks, stack size and cores.
 
-``python -m benchmarks.scaling``. FedAvg without evaluations, one local epoch, a process for every point.
+``python -m benchmarks.scaling``. FedAvg without evaluations, one local epoch (five where workers share the
+participants), a process for every point, with the memory of that process alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
     curve("clients", {n: (replace(BASE, clients=n, participation=10 / n), "loop", 1) for n in CLIENTS})
     curve("network", {name: (replace(BASE, model=name), "loop", 1) for name in NETWORKS})
     curve("stack", {n: (replace(BASE, participation=n / 100), "stacked", 1) for n in STACKS})
-    curve("threads", {n: (BASE, "loop", n) for n in counts})
+    curve("workers", {n: (replace(BASE, epochs=5), "loop", n) for n in counts})
     figures["trials"] = []
     for count in counts:
         rate = side_by_side(count, repeats)
@@ -53,10 +54,10 @@ def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
     write(json_file, BASE, figures)
 
 
-def measure(workload: Workload, backend: str, threads: int, repeats: int) -> dict[str, float]:
+def measure(workload: Workload, backend: str, workers: int, repeats: int) -> dict[str, float]:
     """Median seconds of a round, samples per second, parameters of the network and peak memory."""
-    torch.set_num_threads(threads)
-    simulation = workload.simulation(backend=backend)
+    torch.set_num_threads(1)
+    simulation = workload.simulation(backend=backend, workers=workers)
     simulation.advance()
     before = simulation.samples
     seconds = [timed(simulation.advance) for _ in range(repeats)]
@@ -69,7 +70,7 @@ def measure(workload: Workload, backend: str, threads: int, repeats: int) -> dic
 
 
 def side_by_side(count: int, repeats: int) -> float:
-    """Samples per second of ``count`` trials together, each in a process of one thread."""
+    """Samples per second of ``count`` trials together, each in a process of its own."""
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(measure, *zip(*[(BASE, "loop", 1, 1)] * count, strict=True)))  # all are started
         runs = pool.map(measure, *zip(*[(BASE, "loop", 1, 2 * repeats)] * count, strict=True))

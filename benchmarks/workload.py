@@ -87,16 +87,17 @@ class Workload:
         seeds: Sequence[int] = (0,),
         trials: int = 1,
         moments: Sequence[str] = (),
+        workers: int = 1,
     ) -> Simulation:
         """A simulation before its first round; ``trials`` of them, each of another learning rate, in one.
 
         Args:
-            moments: as in `pfl.core.config.Execution`.
+            moments, workers: as in `pfl.core.config.Execution`.
         """
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)
         configs = [replace(self.config, lr=self.lr / 2**number) for number in range(trials)]
-        execution = Execution(backend=backend, workers=1)  # type: ignore[arg-type]
+        execution = Execution(backend=backend, workers=workers)  # type: ignore[arg-type]
         return make_simulation(configs, federation, seeds, backend_for(execution, place), moments=moments)
 
 
