@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MethodType
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_
 
+from pfl.core.errors import Conflict
 from pfl.engine.client import Batch
 from pfl.engine.graphs import Capture, Recorder
 from pfl.engine.local_training import SGD, Program, StepBatches, Task, Trained, minibatch_count
@@ -165,7 +168,7 @@ class PhaseRunner:
         arguments = (moving, others, first(stack.start), state, batches, first(self.numbers.own))
         step = self._custom if self.phase.step else self._gradient
         for _ in range(self.phase.repeat):
-            changed, values = torch.vmap(step, in_dims=_leading(arguments))(*arguments)
+            changed, values = for_all_clients(step, *arguments)
             if self.phase.step:
                 for stacks, new in zip((moving, state), changed, strict=True):
                     for name, value in new.items():
@@ -228,6 +231,31 @@ class PhaseRunner:
             step=rebound(self.phase.step),
         )
         return dataclasses.replace(self.program, method=method), phase, lr
+
+
+def for_all_clients(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What ``function`` returns for each client, with the client axis first: `torch.vmap`.
+
+    Args:
+        arguments: nested tensors, all with the client axis first.
+
+    Raises:
+        Conflict: a line of a method or a network cannot be run for all clients at once.
+    """
+    try:
+        return torch.vmap(function, in_dims=_leading(arguments))(*arguments)
+    except RuntimeError as error:
+        if not str(error).startswith("vmap: "):
+            raise
+        library = str(Path(torch.__file__).parent)
+        frames = traceback.extract_tb(error.__traceback__)
+        *_, last = (frame for frame in frames if not frame.filename.startswith(library))
+        raise Conflict(
+            f"{last.filename}:{last.lineno}",
+            f"the stacked backend cannot run '{last.line}': it trains all clients at once, without values of "
+            "tensors (as in if or .item()), shapes that follow from them, or torch's random numbers",
+            "use torch.where and the noise of a phase, or the backend loop",
+        ) from error
 
 
 def _leading(arguments: Any) -> Any:

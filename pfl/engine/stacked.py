@@ -24,7 +24,7 @@ from pfl.engine.client import Batch, Client
 from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind
 from pfl.engine.local_training import Program, Statistic, Task, Trained
-from pfl.engine.stack import PerClientHyperparameters, Stack, Stacks
+from pfl.engine.stack import PerClientHyperparameters, Stack, Stacks, for_all_clients
 from pfl.engine.state import State, rows
 from pfl.engine.transfer import on_device
 
@@ -169,7 +169,8 @@ def _collect(
         for column in range(0, index.shape[1], images):
             part = slice(column, column + images)
             x, y = federation.batch(index[:, part])
-            totals = torch.vmap(sums_of)(
+            totals = for_all_clients(
+                sums_of,
                 rows(tensors, at),
                 rows(state, at),
                 x,

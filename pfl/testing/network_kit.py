@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pfl.core.errors import InvalidInput
 from pfl.data.shape import TokenShape
+from pfl.engine.stack import for_all_clients
 from pfl.models import MODELS, Shape, build
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
@@ -193,7 +194,7 @@ def stacked(tested: TestedNetwork) -> None:
 
     x, y = (torch.stack(part) for part in zip(*batches, strict=True))
     one_client = torch.func.grad_and_value(loss)
-    gradients, losses = torch.vmap(one_client)(weights, buffers, torch.arange(3), x, y)
+    gradients, losses = for_all_clients(one_client, weights, buffers, torch.arange(3), x, y)
     for k, network in enumerate(networks):
         expected = F.cross_entropy(network(x[k]), y[k])
         expected.backward()

@@ -64,7 +64,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     file = tmp_path / "trials.jsonl"
     file.write_text("".join(json.dumps(json_ready(one)) + "\n" for one in (stale, absent, quick)))
     done = run(file)
-    assert "setting/fedavg, seeds (0,): Conflict: partition: has checksum" in done.stderr
+    assert "setting/fedavg, seeds (0,): partition: has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr
     assert "Traceback" not in done.stderr  # these lines say how to mend it
     assert "trials run: 1;" in done.stdout

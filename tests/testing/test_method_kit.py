@@ -191,9 +191,9 @@ class Diverse(Averaging):
 BROKEN = {
     "docstring": (WithoutState, "no field State"),
     "hyperparameters": (PlainField, r"mu is a field without hyper\("),
-    "search_space": (WideRange, r"InvalidInput: mu: 2.0 is not accepted; expected a number in \[0, 1\]"),
+    "search_space": (WideRange, r"mu: 2.0 is not accepted; expected a number in \[0, 1\]"),
     "warm_up": (LongWarmUp, r"warm_up\(1\) is 2; expected an integer in \[0, 1\]"),
-    "simulation": (Unevaluated, "InvalidInput: Unevaluated.headline: adapted is not accepted"),
+    "simulation": (Unevaluated, "Unevaluated.headline: adapted is not accepted"),
     "backends": (Padded, r"stacked, train loss\[\d\] is"),
     "full_participation": (PaddedIfAllTakePart, r"stacked, train loss\[\d\] is"),
     "choices": (PaddedChoice, r"stacked with form=unmasked, train loss\[\d\] is"),
