@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.hyper import check_declared, hyper
 from pfl.core.rng import generator
 from pfl.core.text import amount
@@ -277,12 +277,8 @@ def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
         InvalidInput: an unknown option, or a value that is not accepted.
     """
     known = rule.options()
-    values: dict[str, Any] = {}
-    for name, text in options.items():
-        if name not in known:
-            raise unknown_name("partition option", name, known)
-        values[name] = _value(known[name], text)
-    return rule(**values)
+    check_names("partition option", options, known)
+    return rule(**{name: _value(known[name], text) for name, text in options.items()})
 
 
 def written(rule: Rule) -> str:
