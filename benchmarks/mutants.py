@@ -258,6 +258,7 @@ GENERAL = [
 def of_methods(file: str) -> list[Real]:
     """Of the methods that use a file: their defaults, each choice, and draws from the search ranges."""
     from pfl.methods import METHODS
+    from pfl.testing.cases import other_choices
 
     module = Path(file).stem
     runs = []
@@ -274,8 +275,7 @@ def of_methods(file: str) -> list[Real]:
             _drawn(declared, defaults, stream),
         ]
         for name, declaration in declared.items():
-            choices = declaration.choices or ((False, True) if isinstance(defaults[name], bool) else ())
-            own += [{name: choice} for choice in choices if choice != defaults[name]]
+            own += [{name: choice} for choice in other_choices(declaration, defaults[name])]
         for values, backend in zip(own, cycle(get_args(Literal["loop", "stacked"])), strict=False):
             runs.append(Real(DIGITS, backend, {"method": method, "hyperparameters": values}))
         runs.append(Real(LARGER, "loop", {**WITH_NORM, "method": method}))

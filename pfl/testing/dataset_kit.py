@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from pfl.data.partition import Partition
 from pfl.data.statistics import training_statistics
 from pfl.models import fitting
 from pfl.run.simulate import simulate
-from pfl.testing.kit import Kit, Violated
+from pfl.testing.kit import Kit, Violated, check_finite
 
 CLIENTS, SAMPLES = 4, 24
 """Clients of the simulation, and their samples."""
@@ -242,6 +241,4 @@ def simulation(tested: TestedDataset) -> None:
     clients = Partition("file:synthetic.json", train, test, data.checksum)
     config = Config(model=fitting(data.shape), rounds=2, epochs=1, batch_size=4, participation=1.0, lr=0.01)
     (result,) = simulate(config, data, clients, (0,), Execution(device="cpu"))
-    losses = [entry.train_loss for entry in result.metrics.rounds]
-    if not all(map(math.isfinite, losses)):
-        raise Violated(f"the training losses are {', '.join(f'{loss:.4g}' for loss in losses)}")
+    check_finite(result)

@@ -67,9 +67,21 @@ def examine(
     chosen = concerned(unknown, everything)
     chosen += [case for case in everything if case.key not in accepted.battery and case not in chosen]
     outcome = EditOutcome()
-    _run(chosen, accepted, unknown, outcome, progress)
+    names = {key.rpartition(" #")[0] for key in accepted.battery}
+
+    def run(chosen: Sequence[Case]) -> None:
+        for answer in answers(chosen, accepted.battery):
+            outcome.answers.append(answer)
+            progress(len(chosen))
+            # Code that was edited together with what a case asks has moved, as far as one can see.
+            asks_otherwise = answer.moved is None and answer.case.name in names
+            if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
+                for subject in subjects(answer.case, unknown) if unknown else ():
+                    outcome.moved.setdefault(subject, []).append(answer)
+
+    run(chosen)
     moved = [case for case in everything if f"network {case.model}" in outcome.moved and case not in chosen]
-    _run(moved, accepted, unknown, outcome, progress)  # whose recorded results are of the network before
+    run(moved)  # whose recorded results are of the network before
     return outcome
 
 
@@ -79,24 +91,6 @@ def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutco
     results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
     results |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}
     fingerprint.enter(list(outcome.moved), results, file)
-
-
-def _run(
-    chosen: Sequence[Case],
-    accepted: AcceptedCode,
-    unknown: Collection[str],
-    outcome: EditOutcome,
-    progress: Callable[[int], None],
-) -> None:
-    names = {key.rpartition(" #")[0] for key in accepted.battery}
-    for answer in answers(chosen, accepted.battery):
-        outcome.answers.append(answer)
-        progress(len(chosen))
-        # Code that was edited together with what a case asks has moved, as far as one can see.
-        asks_otherwise = answer.moved is None and answer.case.name in names
-        if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
-            for subject in subjects(answer.case, unknown) if unknown else ():
-                outcome.moved.setdefault(subject, []).append(answer)
 
 
 def _named(case: Case) -> tuple[str, str]:

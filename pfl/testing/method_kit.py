@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,8 +33,9 @@ from pfl.run.api import known_method
 from pfl.run.simulate import make_simulation, simulate, simulate_together
 from pfl.run.validation import validated
 from pfl.testing.battery import Values, close, values_of
+from pfl.testing.cases import other_choices
 from pfl.testing.emulated import DEVICE, emulated, emulated_gpu
-from pfl.testing.kit import Kit, Violated, random_state
+from pfl.testing.kit import Kit, Violated, check_finite, random_state
 from pfl.testing.synthetic import make_clients, make_dataset
 
 CONFIG = Config(
@@ -55,6 +55,9 @@ SIZES = (20, 9, 14, 5, 16, 12)
 
 TOLERANCE = 1e-9
 """Of the backends in float64, absolute and relative."""
+
+LOOP = Execution(device="cpu", backend="loop")
+STACKED = Execution(device="cpu", backend="stacked")
 
 
 class TestedMethod:
@@ -91,12 +94,7 @@ class TestedMethod:
         own = {**self.own, **changes.pop("hyperparameters", {})}
         return dataclasses.replace(CONFIG, method=self.name, hyperparameters=own, **changes)
 
-    def run(
-        self,
-        execution: Execution = Execution(device="cpu", backend="loop"),
-        clients: Partition | None = None,
-        **changes: Any,
-    ) -> Result:
+    def run(self, execution: Execution = LOOP, clients: Partition | None = None, **changes: Any) -> Result:
         """One simulation with one seed."""
         divided = clients or self.partition
         (result,) = simulate(self.config(**changes), self.dataset, divided, (0,), execution)
@@ -225,35 +223,28 @@ def warm_up(tested: TestedMethod) -> None:
 @KIT.decisive
 def simulation(tested: TestedMethod) -> None:
     """A short simulation ends with finite losses, and the reported moment is evaluated."""
-    metrics = tested.run().metrics
-    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    check_finite(tested.run())
 
 
 @KIT.rule
 def backends(tested: TestedMethod) -> None:
     """The backends loop and stacked agree in float64 within 1e-9, at every moment."""
-    _agree(tested.numbers("stacked"), tested.numbers(), "stacked")
+    _check_backends(tested)
 
 
 @KIT.rule
 def full_participation(tested: TestedMethod) -> None:
     """The backends agree if all clients take part."""
-    stacked, loop = (tested.numbers(backend, participation=1.0) for backend in ("stacked", "loop"))
-    _agree(stacked, loop, "stacked")
+    _check_backends(tested, participation=1.0)
 
 
 @KIT.rule
 def choices(tested: TestedMethod) -> None:
     """The backends agree for every other choice of a hyperparameter."""
     for name, declared in tested.cls.declarations().items():
-        default = getattr(tested.method, name)
-        if declared.choices is None and not isinstance(default, bool):
-            continue
-        for choice in declared.choices or (False, True):
-            if choice != default:
-                changes = {"hyperparameters": {name: choice}, "model": "lenet5", "rounds": 2}
-                stacked, loop = (tested.numbers(backend, **changes) for backend in ("stacked", "loop"))
-                _agree(stacked, loop, f"stacked with {name}={choice}")
+        for choice in other_choices(declared, getattr(tested.method, name)):
+            changes = {"hyperparameters": {name: choice}, "model": "lenet5", "rounds": 2}
+            _check_backends(tested, f"stacked with {name}={choice}", **changes)
 
 
 @KIT.rule
@@ -266,11 +257,10 @@ def stack(tested: TestedMethod) -> None:
         dataclasses.replace(config, lr=config.lr / 2),
         dataclasses.replace(config, lr=config.lr / 4, hyperparameters={**config.hyperparameters, **nearby}),
     ]
-    seeds, execution = (0, 1), Execution(device="cpu", backend="stacked")
-    together = simulate_together(configs, tested.dataset, tested.partition, seeds, execution)
+    seeds = (0, 1)
+    together = simulate_together(configs, tested.dataset, tested.partition, seeds, STACKED)
     for config, results in zip(configs, together, strict=True):
-        loop = Execution(device="cpu", backend="loop")
-        alone = simulate(config, tested.dataset, tested.partition, seeds, loop)
+        alone = simulate(config, tested.dataset, tested.partition, seeds, LOOP)
         for ours, theirs in zip(results, alone, strict=True):
             _agree(values_of(ours.metrics), values_of(theirs.metrics), "together")
 
@@ -282,8 +272,7 @@ def adaptation(tested: TestedMethod) -> None:
         if declared.adaptation:
             other = {name: _other(tested.method, name, getattr(tested.method, name))}
             configs = [tested.config(), tested.config(hyperparameters=other)]
-            execution = Execution(device="cpu", backend="loop")
-            _, (together,) = simulate_together(configs, tested.dataset, tested.partition, (0,), execution)
+            _, (together,) = simulate_together(configs, tested.dataset, tested.partition, (0,), LOOP)
             alone = tested.numbers(hyperparameters=other)
             _equal(values_of(together.metrics), alone, f"trained once for another {name}")
 
@@ -311,8 +300,7 @@ def graphs(tested: TestedMethod) -> None:
 @KIT.rule
 def local_batch_norm(tested: TestedMethod) -> None:
     """The backends agree with ``bn_stats="local"``."""
-    stacked, loop = (tested.numbers(backend, bn_stats="local") for backend in ("stacked", "loop"))
-    _agree(stacked, loop, "stacked")
+    _check_backends(tested, bn_stats="local")
 
 
 # ---- reproducibility -----------------------------------------------------------------------------------
@@ -342,7 +330,7 @@ def resume(tested: TestedMethod) -> None:
     options: dict[str, Any] = {"dtype": "float32", "rounds": 4}
     whole = tested.bits(Execution(), **options)
     with TemporaryDirectory() as folder, patch.object(checkpoint, "EVERY", 2):
-        execution = Execution(device="cpu", backend="loop", checkpoint_dir=folder, code="conformance")
+        execution = dataclasses.replace(LOOP, checkpoint_dir=folder, code="conformance")
         config = tested.config(**options)
         try:
             simulate(config, tested.dataset, tested.partition, (0,), execution, crash)
@@ -409,8 +397,7 @@ def traffic(tested: TestedMethod) -> None:
 @KIT.rule
 def unseen_clients(tested: TestedMethod) -> None:
     """Clients that join after training have not influenced it, and the backends agree on their accuracies."""
-    execution = Execution(device="cpu", backend="loop")
-    metrics = tested.run(execution, unseen=0.3).metrics
+    metrics = tested.run(unseen=0.3).metrics
     if metrics.unseen is None:
         raise Violated("the simulation diverged")
     unseen = {client.client for client in metrics.unseen.per_client}
@@ -418,11 +405,10 @@ def unseen_clients(tested: TestedMethod) -> None:
     for client in unseen:
         train[client], test[client] = train[client][:-2], train[client][-2:]
     others = dataclasses.replace(tested.partition, train=tuple(train), test=tuple(test))
-    again = tested.run(execution, others, unseen=0.3).metrics
+    again = tested.run(clients=others, unseen=0.3).metrics
     values, expected = (values_of(dataclasses.replace(run, unseen=None)) for run in (again, metrics))
     _equal(values, expected, "with other samples of the unseen clients")
-    stacked, loop = (tested.numbers(backend, unseen=0.3) for backend in ("stacked", "loop"))
-    _agree(stacked, loop, "stacked")
+    _check_backends(tested, unseen=0.3)
 
 
 # ---- small clients -------------------------------------------------------------------------------------
@@ -431,18 +417,15 @@ def unseen_clients(tested: TestedMethod) -> None:
 @KIT.rule
 def lone_client(tested: TestedMethod) -> None:
     """A federation of one client is simulated."""
-    metrics = tested.run(clients=make_clients(tested.dataset, [20]), participation=1.0).metrics
-    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    check_finite(tested.run(clients=make_clients(tested.dataset, [20]), participation=1.0))
 
 
 @KIT.rule
 def small_clients(tested: TestedMethod) -> None:
     """Clients with a single minibatch, or a single sample, are simulated in both backends."""
     clients = make_clients(tested.dataset, [8, 1, 20])
-    for backend in ("loop", "stacked"):
-        execution = Execution(device="cpu", backend=backend)
-        metrics = tested.run(execution, clients, participation=1.0).metrics
-        _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    for execution in (LOOP, STACKED):
+        check_finite(tested.run(execution, clients, participation=1.0))
 
 
 @KIT.rule
@@ -456,16 +439,15 @@ def one_class(tested: TestedMethod) -> None:
         test=(members[12:20], others[30:40], others[40:50]),
         data_checksum=tested.dataset.checksum,
     )
-    metrics = tested.run(clients=clients, participation=1.0).metrics
-    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    check_finite(tested.run(clients=clients, participation=1.0))
 
 
 # ---- comparisons ---------------------------------------------------------------------------------------
 
 
-def _check_finite(diverged_at: int | None, losses: Sequence[float]) -> None:
-    if diverged_at is not None or not all(map(math.isfinite, losses)):
-        raise Violated(f"the training losses are {', '.join(f'{loss:.4g}' for loss in losses)}")
+def _check_backends(tested: TestedMethod, where: str = "stacked", **changes: Any) -> None:
+    """Check that the backends agree in a simulation with ``changes``."""
+    _agree(tested.numbers("stacked", **changes), tested.numbers(**changes), where)
 
 
 def _agree(values: Values, expected: Values, what: str) -> None:
@@ -514,11 +496,10 @@ def _comparable(phase: Phase) -> list[Any]:
 
 def _other(method: Method, name: str, value: Any) -> Any:
     """Another accepted value of a hyperparameter."""
-    choices = method.declarations()[name].choices
     if type(value) is float:
         nearby: Sequence[Any] = (value * 0.8, value + 0.1, value * 1.2)
     else:
-        nearby = choices or ([not value] if type(value) is bool else [value + 1, value - 1])
+        nearby = other_choices(method.declarations()[name], value) or [value + 1, value - 1]
     for near in nearby:
         try:
             dataclasses.replace(method, **{name: near})
