@@ -15,6 +15,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition, make_partition, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule
+from pfl.run.api import known_name
 from pfl.testing.kit import Kit, Violated, random_state
 from pfl.testing.synthetic import make_dataset
 
@@ -61,13 +62,7 @@ def check_partition(
         Violations: with one line for each violated rule.
         InvalidInput: the partition rule or a rule of the kit is unknown.
     """
-    if isinstance(rule, str):
-        spec = rule
-    else:
-        spec = rule.__module__.rpartition(".")[2]
-        if rule.__module__ != f"{PARTITIONS.package}.{spec}":
-            spec = rule.__name__.lower()
-            PARTITIONS.add(spec, rule)
+    spec = rule if isinstance(rule, str) else known_name(PARTITIONS, rule, rule.__name__.lower())
     tested = TestedPartition(spec, dataset or pooled_images(), clients)
     KIT.check(tested.rule.__name__, tested, rules)
 
