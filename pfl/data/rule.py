@@ -151,8 +151,8 @@ class PoolingRule(Rule):
 
 
 @dataclass(frozen=True)
-class ClassesRule(PoolingRule):
-    """Base of the rules in which every client has a fixed number of classes."""
+class ClassesRule(Rule):
+    """Mixin of the rules in which every client has a fixed number of classes."""
 
     argument: ClassVar[str | None] = "classes"
 
@@ -160,13 +160,8 @@ class ClassesRule(PoolingRule):
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
-        check_classes(self.classes, classes)
-
-
-def check_classes(of_client: int, there_are: int | None) -> None:
-    """Raise `InvalidInput` if clients should have more classes than the data set has."""
-    if there_are is not None and of_client > there_are:
-        raise InvalidInput("classes", of_client, f"at most {there_are}, the number of classes")
+        if classes is not None and self.classes > classes:
+            raise InvalidInput("classes", self.classes, f"at most {classes}, the number of classes")
 
 
 def check_lists(where: str, lists: Any, clients: int | None, samples: int) -> None:
