@@ -77,6 +77,13 @@ def test_the_dtype_is_a_part_of_both_checksums():
     assert as_float.content != as_tokens.content
 
 
+def test_tensors_of_a_precision_that_numpy_lacks_become_float32():
+    features = torch.tensor([[1.5], [2.0]], dtype=torch.bfloat16, requires_grad=True)
+    images = from_arrays(features, [0, 1]).images
+    assert images.dtype == np.float32
+    assert images.tolist() == [[1.5], [2.0]]
+
+
 def test_features_and_channels_are_standardised_by_the_training_samples():
     for name in ("features", "series"):
         data = from_arrays(KINDS[name], LABELS, columns={"subject": SUBJECT}, n_train=16)
