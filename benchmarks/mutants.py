@@ -386,7 +386,8 @@ class MutantStudy:
         runs = "general" if not mutant.file.startswith("pfl/methods") else mutant.file
         if runs not in self.expected:
             self._copy(None)
-            self.expected[runs] = self._in_fork(lambda: _results(runs))["results"]
+            computed = self._in_fork(lambda: {"results": [results_of(real) for real in _chosen(runs)]})
+            self.expected[runs] = computed["results"]
         self._copy(mutant)
         return self._in_fork(lambda: _verdict(mutant, runs, self.expected[runs]))
 
@@ -433,11 +434,6 @@ def _ended(status: int) -> str:
     """How a process ended without an answer."""
     hangs = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
     return "hangs" if hangs else "crashes"
-
-
-def _results(runs: str) -> dict[str, Any]:
-    """What the code as it is computes."""
-    return {"results": [results_of(real) for real in _chosen(runs)]}
 
 
 def _chosen(runs: str) -> list[Real]:

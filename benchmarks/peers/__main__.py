@@ -60,10 +60,7 @@ class Bench:
         work = {
             "inputs": str(self.folder),
             "model": model,
-            "epochs": WORKLOAD.epochs,
-            "batch_size": WORKLOAD.batch_size,
-            "lr": WORKLOAD.lr,
-            "eval_every": WORKLOAD.eval_every,
+            **{name: getattr(WORKLOAD, name) for name in ("epochs", "batch_size", "lr", "eval_every")},
             "shuffle": True,
             "workers": cores,
             "device": self.device,
