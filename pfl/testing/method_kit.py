@@ -60,7 +60,7 @@ LOOP = Execution(device="cpu", backend="loop")
 STACKED = Execution(device="cpu", backend="stacked")
 
 
-class TestedMethod:
+class CheckedMethod:
     """A method with the simulations that several rules compare.
 
     Attributes:
@@ -69,8 +69,6 @@ class TestedMethod:
         own: its hyperparameters that are not left at their defaults.
         dataset, partition: a small synthetic federation.
     """
-
-    __test__ = False  # pytest would collect a class of this name
 
     def __init__(self, method: str | Method | type[Method]):
         own: Mapping[str, Any] = {}
@@ -127,7 +125,7 @@ class TestedMethod:
         return values | {f"models, {name}": stack for name, stack in models["tensors"].items()}
 
 
-KIT: Kit[TestedMethod] = Kit()
+KIT: Kit[CheckedMethod] = Kit()
 
 
 def check_method(method: str | Method | type[Method], rules: Sequence[str] | None = None) -> None:
@@ -141,7 +139,7 @@ def check_method(method: str | Method | type[Method], rules: Sequence[str] | Non
         Violations: with one line for each violated rule.
         InvalidInput: the method or a rule is unknown.
     """
-    tested = TestedMethod(method)
+    tested = CheckedMethod(method)
     KIT.check(tested.name, tested, rules)
 
 
@@ -149,7 +147,7 @@ def check_method(method: str | Method | type[Method], rules: Sequence[str] | Non
 
 
 @KIT.rule
-def docstring(tested: TestedMethod) -> None:
+def docstring(tested: CheckedMethod) -> None:
     """The docstring has the fields Source, State, Evaluated and Differs from the authors, in this order."""
     fields = tested.cls.fields()
     if missing := [name for name in FIELDS if not fields.get(name)]:
@@ -159,7 +157,7 @@ def docstring(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def hyperparameters(tested: TestedMethod) -> None:
+def hyperparameters(tested: CheckedMethod) -> None:
     """Every option is declared with `hyper` in a frozen dataclass, with a description and a valid default."""
     cls = tested.cls
     if bare := [name for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)]:
@@ -174,7 +172,7 @@ def hyperparameters(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def search_space(tested: TestedMethod) -> None:
+def search_space(tested: CheckedMethod) -> None:
     """Every search range is increasing and within the domain, and ``when`` names another one's choices."""
     declarations = tested.cls.declarations()
     for name, declared in declarations.items():
@@ -209,7 +207,7 @@ def _check_range(name: str, declared: Hyperparameter, default: Any) -> None:
 
 
 @KIT.rule
-def warm_up(tested: TestedMethod) -> None:
+def warm_up(tested: CheckedMethod) -> None:
     """``warm_up(rounds)`` is an integer in [0, rounds]."""
     for rounds in (1, 10, 1000):
         first = tested.method.warm_up(rounds)
@@ -221,25 +219,25 @@ def warm_up(tested: TestedMethod) -> None:
 
 
 @KIT.decisive
-def simulation(tested: TestedMethod) -> None:
+def simulation(tested: CheckedMethod) -> None:
     """A short simulation ends with finite losses, and the reported moment is evaluated."""
     check_finite(tested.run())
 
 
 @KIT.rule
-def backends(tested: TestedMethod) -> None:
+def backends(tested: CheckedMethod) -> None:
     """The backends loop and stacked agree in float64 within 1e-9, at every moment."""
     _check_backends(tested)
 
 
 @KIT.rule
-def full_participation(tested: TestedMethod) -> None:
+def full_participation(tested: CheckedMethod) -> None:
     """The backends agree if all clients take part."""
     _check_backends(tested, participation=1.0)
 
 
 @KIT.rule
-def choices(tested: TestedMethod) -> None:
+def choices(tested: CheckedMethod) -> None:
     """The backends agree for every other choice of a hyperparameter."""
     for name, declared in tested.cls.declarations().items():
         for choice in other_choices(declared, getattr(tested.method, name)):
@@ -248,7 +246,7 @@ def choices(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def stack(tested: TestedMethod) -> None:
+def stack(tested: CheckedMethod) -> None:
     """Trials that differ in learning rate and real-valued hyperparameters agree with each computed alone."""
     config = validated(tested.config())
     nearby = {name: _other(tested.method, name, value) for name, value in tested.method.numbers().items()}
@@ -266,7 +264,7 @@ def stack(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def adaptation(tested: TestedMethod) -> None:
+def adaptation(tested: CheckedMethod) -> None:
     """Trials that differ in what only `adaptation` reads are trained once, and equal each computed alone."""
     for name, declared in tested.cls.declarations().items():
         if declared.adaptation:
@@ -278,7 +276,7 @@ def adaptation(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def device(tested: TestedMethod) -> None:
+def device(tested: CheckedMethod) -> None:
     """Tensors on an emulated device give the same numbers in both backends."""
     for backend in ("loop", "stacked"):
         with emulated():
@@ -288,7 +286,7 @@ def device(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def graphs(tested: TestedMethod) -> None:
+def graphs(tested: CheckedMethod) -> None:
     """Steps that are recorded and replayed, as CUDA graphs are, give the same numbers."""
     with emulated_gpu() as gpu:
         there = values_of(tested.run(Execution(device=str(DEVICE), backend="stacked")).metrics)
@@ -298,7 +296,7 @@ def graphs(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def local_batch_norm(tested: TestedMethod) -> None:
+def local_batch_norm(tested: CheckedMethod) -> None:
     """The backends agree with ``bn_stats="local"``."""
     _check_backends(tested, bn_stats="local")
 
@@ -307,7 +305,7 @@ def local_batch_norm(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def determinism(tested: TestedMethod) -> None:
+def determinism(tested: CheckedMethod) -> None:
     """A second run is bit-identical, regardless of the global random states of Python, NumPy and torch."""
     runs = []
     for seed in (1, 2):
@@ -317,7 +315,7 @@ def determinism(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def resume(tested: TestedMethod) -> None:
+def resume(tested: CheckedMethod) -> None:
     """An interrupted run that is resumed from its checkpoint is bit-identical to a whole one."""
 
     class CrashError(Exception):
@@ -340,7 +338,7 @@ def resume(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def forked_workers(tested: TestedMethod) -> None:
+def forked_workers(tested: CheckedMethod) -> None:
     """Two worker processes give bit-identical results to one."""
     options: dict[str, Any] = {"dtype": "float32", "participation": 1.0, "epochs": 1}
     with patch.object(workers, "WORTHWHILE", -1.0):  # every call is worth a fork
@@ -349,7 +347,7 @@ def forked_workers(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def hooks(tested: TestedMethod) -> None:
+def hooks(tested: CheckedMethod) -> None:
     """`participants`, `phases`, `adaptation` and `personal` change no state and return the same twice."""
     method, server = tested.after_rounds(2)
     begin_round(server, method)
@@ -370,7 +368,7 @@ def hooks(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def traffic(tested: TestedMethod) -> None:
+def traffic(tested: CheckedMethod) -> None:
     """Counted traffic is not negative; if clients affect each other, something is counted down and up."""
     own, *others = tested.partition.train
     # The first client keeps its samples, and the others have each other's.
@@ -395,7 +393,7 @@ def traffic(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def unseen_clients(tested: TestedMethod) -> None:
+def unseen_clients(tested: CheckedMethod) -> None:
     """Clients that join after training have not influenced it, and the backends agree on their accuracies."""
     metrics = tested.run(unseen=0.3).metrics
     if metrics.unseen is None:
@@ -415,13 +413,13 @@ def unseen_clients(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def lone_client(tested: TestedMethod) -> None:
+def lone_client(tested: CheckedMethod) -> None:
     """A federation of one client is simulated."""
     check_finite(tested.run(clients=make_clients(tested.dataset, [20]), participation=1.0))
 
 
 @KIT.rule
-def small_clients(tested: TestedMethod) -> None:
+def small_clients(tested: CheckedMethod) -> None:
     """Clients with a single minibatch, or a single sample, are simulated in both backends."""
     clients = make_clients(tested.dataset, [8, 1, 20])
     for execution in (LOOP, STACKED):
@@ -429,7 +427,7 @@ def small_clients(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def one_class(tested: TestedMethod) -> None:
+def one_class(tested: CheckedMethod) -> None:
     """A client whose samples are all of one class is simulated."""
     members = np.flatnonzero(tested.dataset.labels == 0)
     others = np.flatnonzero(tested.dataset.labels != 0)
@@ -445,7 +443,7 @@ def one_class(tested: TestedMethod) -> None:
 # ---- comparisons ---------------------------------------------------------------------------------------
 
 
-def _check_backends(tested: TestedMethod, where: str = "stacked", **changes: Any) -> None:
+def _check_backends(tested: CheckedMethod, where: str = "stacked", **changes: Any) -> None:
     """Check that the backends agree in a simulation with ``changes``."""
     _agree(tested.numbers("stacked", **changes), tested.numbers(**changes), where)
 
