@@ -7,7 +7,7 @@ configurations, and replays whole searches on the pools of `benchmarks.search.po
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 
 import numpy as np
@@ -147,14 +147,11 @@ def gains(pool: CurvePool, budget: float, near: bool) -> list[float]:
 
 def null_section() -> str:
     """How often a configuration is selected that is no better."""
+    shares = {"simulated": partial(simulated, 0, 1)}
+    shares |= {method: partial(of_copies, repeated(method)) for method in METHODS}
     rows = [
-        ["simulated", str(seeds), str(trials), f"{simulated(0, 1, trials, seeds):.1%}"]
-        for seeds in COMPARED_SEEDS
-        for trials in TRIALS
-    ] + [
-        [method, str(seeds), str(trials), f"{of_copies(runs, trials, seeds):.1%}"]
-        for method in METHODS
-        for runs in [repeated(method)]
+        [name, str(seeds), str(trials), f"{share(trials, seeds):.1%}"]
+        for name, share in shares.items()
         for seeds in COMPARED_SEEDS
         for trials in TRIALS
     ]
@@ -164,11 +161,7 @@ def null_section() -> str:
 def power_section() -> str:
     """How often a gain is found."""
     rows = [
-        [
-            f"{noise:g}",
-            str(seeds),
-            *(f"{simulated(gain, noise, 5, seeds):.0%}" for gain in GAINS),
-        ]
+        [f"{noise:g}", str(seeds), *(f"{simulated(gain, noise, 5, seeds):.0%}" for gain in GAINS)]
         for noise in NOISES
         for seeds in COMPARED_SEEDS
     ]
