@@ -59,6 +59,10 @@ class Example:
     spec: str
     clients: int
 
+    @property
+    def rule(self) -> str:
+        return self.spec.partition(":")[0]
+
 
 EXAMPLES = {
     "pfedsim-dir-0.1": Example("pFedSim, Dir(0.1)", f"dirichlet:0.1,{PFEDSIM_OPTIONS}", 100),
@@ -130,7 +134,8 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     context = {
         "drawn_on": DRAWN_ON,
         "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code.dirty),
-        "rules": _rules(),
+        "rules": PARTITIONS,
+        "needs": NEEDS,
         "examples": EXAMPLES,
         "labels": {name: example.label for name, example in EXAMPLES.items()},
         "statistics": statistics,
@@ -178,22 +183,6 @@ def _present() -> list[str]:
 
 
 # ---- partitions ----------------------------------------------------------------------------------------
-
-
-def _rules() -> list[dict[str, str]]:
-    """Every rule, what it does, and for whom it is drawn or what it needs."""
-    drawn: dict[str, list[str]] = {name: [] for name in PARTITIONS}
-    for example in EXAMPLES.values():
-        drawn[example.spec.partition(":")[0]].append(example.label)
-    return [
-        {
-            "name": name,
-            "summary": PARTITIONS.summary(name),
-            "drawn": "; ".join(labels),
-            "needs": NEEDS.get(name, ""),
-        }
-        for name, labels in drawn.items()
-    ]
 
 
 def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
