@@ -266,6 +266,16 @@ def test_a_wrong_column_of_a_table_is_one_clear_line(frame, options, complaint):
         pfl.from_table(frame, **options)
 
 
+def test_columns_without_names_are_known_by_their_numbers(frame):
+    named = pfl.from_table(frame, label="passed", columns=["school"], drop=["id"])
+    frame.columns = range(6)
+    numbered = pfl.from_table(frame, label=4, columns=[0], drop=[5])
+    assert numbered.checksum == named.checksum
+    assert list(numbered.columns) == ["0"]
+    with pytest.raises(InvalidInput, match="drop: 6 is not accepted; expected one of 0, 1"):
+        pfl.from_table(frame, label=4, drop=[6])
+
+
 def test_real_numbers_are_no_classes(frame):
     with pytest.raises(InvalidInput, match=r"^label: hours with real numbers .*integers or names"):
         pfl.from_table(frame, label="hours")
