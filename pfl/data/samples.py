@@ -58,7 +58,12 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     images, labels, columns, kinds = [], [], [], set()
     changes = Changes()
     for i in range(len(samples)):
-        value, is_image, label, own = _parts(samples[i], i)
+        try:
+            sample = samples[i]
+        except KeyError as error:  # of a mapping or a data frame
+            accepted = "samples by their place, as a split of a mapping has them; for a table, pfl.from_table"
+            raise InvalidInput("dataset", type(samples).__name__, accepted) from error
+        value, is_image, label, own = _parts(sample, i)
         labels.append(_label(label, i))
         columns.append(own)
         kinds.add(is_image)
