@@ -133,9 +133,11 @@ class Predictor(nn.Module):
         if unknown := [name for name in data.classes if name not in self.classes]:
             accepted = f"classes among {', '.join(self.classes)}"
             raise InvalidInput("dataset", f"{data.name}, class {unknown[0]}", accepted)
-        index = np.arange(len(data.labels)) if samples is None else np.asarray(samples, np.int64)
+        index = np.arange(len(data.labels)) if samples is None else np.asarray(samples)
         if not len(index):
             raise InvalidInput("samples", "none", "one or more indices of images")
+        if index.dtype.kind not in "iu":  # a mask would become the indices 0 and 1
+            raise InvalidInput("samples", f"an array of {index.dtype}", "integers, the indices of images")
         known = np.array([self.classes.index(name) for name in data.classes])
         correct = 0
         with torch.no_grad():
