@@ -255,9 +255,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
         Edited: the code of this process is not that of the files.
     """
     question = question_of(config, shape, classes)
-    if question not in _names:
-        _names[question] = _name(question, config)
-    return Behaviour(question, _names[question])
+    return Behaviour(question, _name(question, config.method, config.model, config.metrics))
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
@@ -317,12 +315,13 @@ def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> Non
             raise Edited(f"the files of {name}")
 
 
-def _name(question: str, config: Config) -> str:
-    method, names = config.method, components_of(config.method, config.model)
-    accepted, new = _accepting(names), unknown_of(config.method, config.model)
+@cache
+def _name(question: str, method: str, model: str, metrics: tuple[str, ...]) -> str:
+    names = components_of(method, model)
+    accepted, new = _accepting(names), unknown_of(method, model)
     revisions = [accepted.revisions.get(name, "") for name in names]
     name = accepted.names.get(question) or f"{method}-{_hash([question, revisions])}"
-    new |= {metric: _components().digest(metric) for metric in metrics_of(config.metrics)}
+    new |= {metric: _components().digest(metric) for metric in metrics_of(metrics)}
     return f"{method}-{_hash([name, new])}" if new else name
 
 
@@ -339,8 +338,6 @@ def _components() -> Components:
 
 
 _accepted = cache(AcceptedCode.load)
-_names: dict[str, str] = {}
-"""The names that this process has given, by question."""
 
 
 @cache
@@ -381,9 +378,8 @@ def _points() -> list[Any]:
 
 def forget() -> None:
     """Read the files of accepted digests again."""
-    for known in (_accepted, _project):
+    for known in (_accepted, _project, _name):
         known.cache_clear()
-    _names.clear()
 
 
 _compact = partial(json.dumps, separators=(",", ":"))
