@@ -53,8 +53,10 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         accepted = "a name of `pfl datasets`, a path, a data set, or samples with a length"
         raise InvalidInput("dataset", samples, accepted)
-    if size is not None and not (isinstance(size, tuple) and len(size) == 2):
-        raise InvalidInput("size", size, "(height, width)")
+    sides = size if isinstance(size, tuple) else ()
+    whole = all(isinstance(side, int | np.integer) and side > 0 for side in sides)
+    if size is not None and not (len(sides) == 2 and whole):
+        raise InvalidInput("size", size, "(height, width), positive integers")
     images, labels, columns, kinds = [], [], [], set()
     changes = Changes()
     for i in range(len(samples)):
