@@ -117,7 +117,7 @@ def simulate(
             known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics
         ]
     named = model if isinstance(model, str) or model is None else known_model(model)
-    config = validated(Config(method=method, model=named or Config.model, **options))
+    config = validated(Config(method=method, model=Config.model if named is None else named, **options))
     if config.precision != Config.precision:
         from pfl.engine.device import check_precision, resolve_device
 
