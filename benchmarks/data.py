@@ -154,7 +154,8 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "cut_to_hundreds": all(row.mean // 100 * 100 == row.printed for row in compared["spfl"]),
         "absent": [name for name in DATASETS if name not in datasets],
         "provenance": _provenance(datasets, code),
-        "commands": _commands(code.commit),
+        "commit": code.commit,
+        "source": os.environ.get("DATA_SOURCE"),
     }
     readme = _environment().get_template("data.md.j2").render(context)
     write_files(out, {"README.md": readme} | {f"partition-{name}.svg": svg for name, svg in plots.items()})
@@ -259,16 +260,6 @@ def _provenance(datasets: Mapping[str, Dataset], code: Sources) -> dict[str, lis
         "Hardware": [f"{machine.cpu}, {machine.cores} cores; loads one after another, each with one thread"],
         "Measured": [datetime.now(UTC).strftime("%Y-%m-%d, %H:%M UTC")],
     }
-
-
-def _commands(commit: str) -> list[str]:
-    """The shell commands that make this report again."""
-    source = "DATA_SOURCE=path/to/archives " if os.environ.get("DATA_SOURCE") else ""
-    return [
-        *([f"git checkout {commit}"] if commit != "unknown" else []),
-        "make .venv && . .venv/bin/activate",
-        f"{source}python -m benchmarks.data",
-    ]
 
 
 if __name__ == "__main__":
