@@ -67,8 +67,8 @@ SHARP = ("fedavg, defaults", "fedavg, options")
 """Cases that see most edits of the engine."""
 
 IN_CPP = {
-    "operators": {" + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", " += ": " -= "},
-    "comparisons": {
+    "operator": {" + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", " += ": " -= "},
+    "comparison": {
         " < ": " <= ",
         " <= ": " < ",
         " > ": " >= ",
@@ -132,10 +132,8 @@ def _python(text: str) -> Iterator[tuple[str, int, int, str]]:
         lines.append(lines[-1] + len(line))
 
     def edit(kind: str, node: Any, after: str) -> tuple[str, int, int, str]:
-        first, last = (
-            lines[node.lineno - 1] + node.col_offset,
-            lines[node.end_lineno - 1] + node.end_col_offset,
-        )
+        first = lines[node.lineno - 1] + node.col_offset
+        last = lines[node.end_lineno - 1] + node.end_col_offset
         return kind, first, last, after
 
     for node in _nodes(ast.parse(text)):
@@ -197,7 +195,7 @@ def _cpp(text: str) -> Iterator[tuple[str, int, int, str]]:
                 for before, after in replaced.items():
                     for match in re.finditer(re.escape(before), code):
                         first = len(text[: offset + match.start()].encode())
-                        yield kind[:-1], first, first + len(before), after
+                        yield kind, first, first + len(before), after
             for match in re.finditer(r"(?<![\w.])(\d+)(?![\w.])", code):
                 first = len(text[: offset + match.start()].encode())
                 yield "constant", first, first + len(match[0]), str(int(match[0]) + 1)
@@ -268,12 +266,7 @@ def of_methods(file: str) -> list[Real]:
         declared = METHODS[method].declarations()
         defaults = {name: METHODS[method].__dataclass_fields__[name].default for name in declared}
         stream = random.Random(method)
-        own: list[dict[str, Any]] = [
-            {},
-            {},
-            _drawn(declared, defaults, stream),
-            _drawn(declared, defaults, stream),
-        ]
+        own: list[dict[str, Any]] = [{}, {}, *(_drawn(declared, defaults, stream) for _ in range(2))]
         for name, declaration in declared.items():
             own += [{name: choice} for choice in other_choices(declaration, defaults[name])]
         for values, backend in zip(own, cycle(get_args(Literal["loop", "stacked"])), strict=False):

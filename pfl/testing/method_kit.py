@@ -71,13 +71,12 @@ class CheckedMethod:
     """
 
     def __init__(self, method: str | Method | type[Method]):
-        own: Mapping[str, Any] = {}
+        self.own: dict[str, Any] = {}
         if isinstance(method, str):
             self.name = method
         else:
-            self.name, own = known_method(method)
+            self.name, self.own = known_method(method)
         self.cls = METHODS[self.name]
-        self.own = dict(own)
         self.dataset = make_dataset()
         self.partition = make_clients(self.dataset, SIZES)
         self._whole: dict[str, Values] = {}
