@@ -88,10 +88,9 @@ def pfedsim_table4(
                 FigureComparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
             ]
         else:
-            counted = {"samples": dataset.labels, "classes": dataset.classes}
             what = "samples" if cell.metric == "samples_total" else "classes"
-            ours = [len(counted[what])]
-            comparisons.append(FigureComparison(name, "train and test merged", what, cell.mean, ours))
+            ours = {"samples": len(dataset.labels), "classes": len(dataset.classes)}[what]
+            comparisons.append(FigureComparison(name, "train and test merged", what, cell.mean, [ours]))
     return comparisons
 
 
