@@ -173,10 +173,11 @@ def _present() -> list[str]:
     """The names of the data sets that are here, the one that is drawn among them."""
     from pfl.data.locate import locate
 
-    source = os.environ.get("DATA_SOURCE")
-    if source and Path(source).is_file():
-        raise InvalidInput("DATA_SOURCE", source, "a folder: every data set is looked for there")
-    names = [name for name in DATASETS if locate(name, Path(source) if source else None, RAW)]
+    given = os.environ.get("DATA_SOURCE")
+    source = Path(given).expanduser() if given else None
+    if source and source.is_file():
+        raise InvalidInput("DATA_SOURCE", given, "a folder: every data set is looked for there")
+    names = [name for name in DATASETS if locate(name, source, RAW)]
     if DRAWN_ON not in names:
         place = f"in the folder DATA_SOURCE or in {RAW / DRAWN_ON}"
         raise InvalidInput("data sets", ", ".join(names), f"{DRAWN_ON}, too: put its archive {place}")
