@@ -25,7 +25,7 @@ NETWORKS = ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8")
 def main(
     model: Annotated[list[str] | None, typer.Option(help="See `pfl models`; may be repeated.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of a simulation.")] = 6,
-    seeds: Annotated[int, typer.Option(help="Seeds, from 0 on.")] = 3,
+    seeds: Annotated[int, typer.Option(min=2, help="Seeds, from 0 on.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
     """Print each network's accuracy after the last round on both sides, and the mean of their differences."""

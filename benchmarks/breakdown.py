@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated, Any
 from unittest.mock import patch
 
@@ -85,7 +84,11 @@ def measure(workload: Workload, repeats: int) -> dict[str, Any]:
 
     step = sorted(round_seconds() for _ in range(repeats))[repeats // 2]
     samples = simulation.samples
-    with _marked(), profile(activities=[ProfilerActivity.CPU]) as profiled:
+    with (
+        patch.object(loop, "_batch", _under("loading", loop._batch)),
+        patch.object(SGD, "step", _under("optimiser", SGD.step)),
+        profile(activities=[ProfilerActivity.CPU]) as profiled,
+    ):
         simulation.advance()
     parts: Counter[str] = Counter()
     for event in profiled.events():
@@ -106,15 +109,9 @@ def flop(workload: Workload) -> float:
     return float(counter.get_total_flops()) / workload.batch_size
 
 
-@contextmanager
-def _marked() -> Iterator[None]:
-    """Inside, loading and the optimiser's steps are marked for the profiler."""
-    loading = patch.object(loop, "_batch", _under("loading", loop._batch))
-    with loading, patch.object(SGD, "step", _under("optimiser", SGD.step)):
-        yield
-
-
 def _under(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    """``work``, marked for the profiler."""
+
     def marked(*arguments: Any) -> Any:
         with record_function(name):
             return work(*arguments)

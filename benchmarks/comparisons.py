@@ -87,14 +87,10 @@ def pfedsim_table4(
                 FigureComparison(name, setting, SIZE, cell.mean, [size["mean"] for size in sizes]),
                 FigureComparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
             ]
-        elif cell.metric == "samples_total":
-            comparisons.append(
-                FigureComparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)])
-            )
         else:
-            comparisons.append(
-                FigureComparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)])
-            )
+            what = "samples" if cell.metric == "samples_total" else "classes"
+            ours = {"samples": len(dataset.labels), "classes": len(dataset.classes)}[what]
+            comparisons.append(FigureComparison(name, "train and test merged", what, cell.mean, [ours]))
     return comparisons
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,6 +58,10 @@ class Example:
     label: str
     spec: str
     clients: int
+
+    @property
+    def rule(self) -> str:
+        return self.spec.partition(":")[0]
 
 
 EXAMPLES = {
@@ -130,7 +134,8 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     context = {
         "drawn_on": DRAWN_ON,
         "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code.dirty),
-        "rules": _rules(),
+        "rules": PARTITIONS,
+        "needs": NEEDS,
         "examples": EXAMPLES,
         "labels": {name: example.label for name, example in EXAMPLES.items()},
         "statistics": statistics,
@@ -142,10 +147,15 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
             "spfl": _absent(printed["spfl"], "5", datasets),
         },
         "loads": [_load(dataset, repeats) for dataset in datasets.values()],
-        "captions": _captions(len(seeds), repeats, compared["spfl"]),
+        "deviations": DEVIATIONS,
+        "options": PFEDSIM_OPTIONS,
+        "seeds": len(seeds),
+        "repeats": repeats,
+        "cut_to_hundreds": all(row.mean // 100 * 100 == row.printed for row in compared["spfl"]),
         "absent": [name for name in DATASETS if name not in datasets],
         "provenance": _provenance(datasets, code),
-        "commands": _commands(code.commit),
+        "commit": code.commit,
+        "source": os.environ.get("DATA_SOURCE"),
     }
     readme = _environment().get_template("data.md.j2").render(context)
     write_files(out, {"README.md": readme} | {f"partition-{name}.svg": svg for name, svg in plots.items()})
@@ -163,10 +173,11 @@ def _present() -> list[str]:
     """The names of the data sets that are here, the one that is drawn among them."""
     from pfl.data.locate import locate
 
-    source = os.environ.get("DATA_SOURCE")
-    if source and Path(source).is_file():
-        raise InvalidInput("DATA_SOURCE", source, "a folder: every data set is looked for there")
-    names = [name for name in DATASETS if locate(name, Path(source) if source else None, RAW)]
+    given = os.environ.get("DATA_SOURCE")
+    source = Path(given).expanduser() if given else None
+    if source and source.is_file():
+        raise InvalidInput("DATA_SOURCE", given, "a folder: every data set is looked for there")
+    names = [name for name in DATASETS if locate(name, source, RAW)]
     if DRAWN_ON not in names:
         place = f"in the folder DATA_SOURCE or in {RAW / DRAWN_ON}"
         raise InvalidInput("data sets", ", ".join(names), f"{DRAWN_ON}, too: put its archive {place}")
@@ -174,22 +185,6 @@ def _present() -> list[str]:
 
 
 # ---- partitions ----------------------------------------------------------------------------------------
-
-
-def _rules() -> list[dict[str, str]]:
-    """Every rule, what it does, and for whom it is drawn or what it needs."""
-    drawn: dict[str, list[str]] = {name: [] for name in PARTITIONS}
-    for example in EXAMPLES.values():
-        drawn[example.spec.partition(":")[0]].append(example.label)
-    return [
-        {
-            "name": name,
-            "summary": PARTITIONS.summary(name),
-            "drawn": "; ".join(labels),
-            "needs": NEEDS.get(name, ""),
-        }
-        for name, labels in drawn.items()
-    ]
 
 
 def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
@@ -235,33 +230,6 @@ def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
     }
 
 
-def _captions(seeds: int, repeats: int, spfl: Sequence[FigureComparison]) -> dict[str, str]:
-    sizes = "Where classes differ in size, ours depend on which are drawn."
-    if all(comparison.mean // 100 * 100 == comparison.printed for comparison in spfl):
-        sizes += " Every printed figure is ours cut to whole hundreds."
-    return {
-        "partitions": "Samples are training and test samples together. Label cosine: mean over pairs of "
-        "clients of the cosine of their class counts. Splits and minima are the papers' or their "
-        "code's. Where neither states them, they are our choice: FedSimSup's split, and the minima of "
-        "FedSimSup and SPFL.",
-        "plots": "Above, the samples of each client; below, the area of a bubble is the number of samples, "
-        "training and test together, of a class at a client.",
-        "comparison": f"A printed figure matches ours if it lies within {DEVIATIONS} standard deviations of "
-        f"our mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our "
-        "mean, in those standard deviations (sd).",
-        "pfedsim": f"Our partition: dirichlet:ALPHA,{PFEDSIM_OPTIONS} of train and test merged, as "
-        "the table pfedsim-table3 pins it.",
-        "uncapped": "The same without the cap on sizes, of which the paper does not speak; the code released "
-        "with it has one.",
-        "spfl": "Our partitions: classes_iid and classes_noniid with test=0.2 of the official training set, "
-        f"mean over the clients. {sizes}",
-        "loading": f"Ranges over {repeats} loads, each in a process of its own with one thread. First load: "
-        "into an empty cache; the archive itself may be in the system's file cache. Cached load: the decoded "
-        "images are mapped, and read when they are used. Peak: resident memory of the process, pages of the "
-        "mapped images among them; before a load, it is that of Python and the libraries.",
-    }
-
-
 def _notices(
     datasets: Mapping[str, Dataset], comparisons: Sequence[FigureComparison], dirty: bool
 ) -> list[str]:
@@ -283,28 +251,16 @@ def _provenance(datasets: Mapping[str, Dataset], code: Sources) -> dict[str, lis
     from pfl.core.config import Execution
     from pfl.run.trials import hardware
 
-    machine = asdict(hardware(Execution(), torch.device("cpu")))
+    machine = hardware(Execution(), torch.device("cpu"))
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}
     return {
         "Code": [code.name],
         "Data": [line for name, dataset in datasets.items() for line in data_facts(name, vars(dataset))],
         "Versions": [", ".join(f"{name} {version}" for name, version in versions.items())],
-        "Hardware": [
-            f"{machine['cpu']}, {machine['cores']} cores; loads one after another, each with one thread"
-        ],
+        "Hardware": [f"{machine.cpu}, {machine.cores} cores; loads one after another, each with one thread"],
         "Measured": [datetime.now(UTC).strftime("%Y-%m-%d, %H:%M UTC")],
     }
-
-
-def _commands(commit: str) -> list[str]:
-    """The shell commands that make this report again."""
-    source = "DATA_SOURCE=path/to/archives " if os.environ.get("DATA_SOURCE") else ""
-    return [
-        *([f"git checkout {commit}"] if commit != "unknown" else []),
-        "make .venv && . .venv/bin/activate",
-        f"{source}python -m benchmarks.data",
-    ]
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ SHARP = ("fedavg, defaults", "fedavg, options")
 """Cases that see most edits of the engine."""
 
 IN_CPP = {
-    "operators": {" + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", " += ": " -= "},
-    "comparisons": {
+    "operator": {" + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", " += ": " -= "},
+    "comparison": {
         " < ": " <= ",
         " <= ": " < ",
         " > ": " >= ",
@@ -132,10 +132,8 @@ def _python(text: str) -> Iterator[tuple[str, int, int, str]]:
         lines.append(lines[-1] + len(line))
 
     def edit(kind: str, node: Any, after: str) -> tuple[str, int, int, str]:
-        first, last = (
-            lines[node.lineno - 1] + node.col_offset,
-            lines[node.end_lineno - 1] + node.end_col_offset,
-        )
+        first = lines[node.lineno - 1] + node.col_offset
+        last = lines[node.end_lineno - 1] + node.end_col_offset
         return kind, first, last, after
 
     for node in _nodes(ast.parse(text)):
@@ -197,7 +195,7 @@ def _cpp(text: str) -> Iterator[tuple[str, int, int, str]]:
                 for before, after in replaced.items():
                     for match in re.finditer(re.escape(before), code):
                         first = len(text[: offset + match.start()].encode())
-                        yield kind[:-1], first, first + len(before), after
+                        yield kind, first, first + len(before), after
             for match in re.finditer(r"(?<![\w.])(\d+)(?![\w.])", code):
                 first = len(text[: offset + match.start()].encode())
                 yield "constant", first, first + len(match[0]), str(int(match[0]) + 1)
@@ -258,6 +256,7 @@ GENERAL = [
 def of_methods(file: str) -> list[Real]:
     """Of the methods that use a file: their defaults, each choice, and draws from the search ranges."""
     from pfl.methods import METHODS
+    from pfl.testing.cases import other_choices
 
     module = Path(file).stem
     runs = []
@@ -267,15 +266,9 @@ def of_methods(file: str) -> list[Real]:
         declared = METHODS[method].declarations()
         defaults = {name: METHODS[method].__dataclass_fields__[name].default for name in declared}
         stream = random.Random(method)
-        own: list[dict[str, Any]] = [
-            {},
-            {},
-            _drawn(declared, defaults, stream),
-            _drawn(declared, defaults, stream),
-        ]
+        own: list[dict[str, Any]] = [{}, {}, *(_drawn(declared, defaults, stream) for _ in range(2))]
         for name, declaration in declared.items():
-            choices = declaration.choices or ((False, True) if isinstance(defaults[name], bool) else ())
-            own += [{name: choice} for choice in choices if choice != defaults[name]]
+            own += [{name: choice} for choice in other_choices(declaration, defaults[name])]
         for values, backend in zip(own, cycle(get_args(Literal["loop", "stacked"])), strict=False):
             runs.append(Real(DIGITS, backend, {"method": method, "hyperparameters": values}))
         runs.append(Real(LARGER, "loop", {**WITH_NORM, "method": method}))
@@ -386,7 +379,8 @@ class MutantStudy:
         runs = "general" if not mutant.file.startswith("pfl/methods") else mutant.file
         if runs not in self.expected:
             self._copy(None)
-            self.expected[runs] = self._in_fork(lambda: _results(runs))["results"]
+            computed = self._in_fork(lambda: {"results": [results_of(real) for real in _chosen(runs)]})
+            self.expected[runs] = computed["results"]
         self._copy(mutant)
         return self._in_fork(lambda: _verdict(mutant, runs, self.expected[runs]))
 
@@ -433,11 +427,6 @@ def _ended(status: int) -> str:
     """How a process ended without an answer."""
     hangs = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
     return "hangs" if hangs else "crashes"
-
-
-def _results(runs: str) -> dict[str, Any]:
-    """What the code as it is computes."""
-    return {"results": [results_of(real) for real in _chosen(runs)]}
 
 
 def _chosen(runs: str) -> list[Real]:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,17 +146,11 @@ def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder)
         subprocess.run(["git", "clone", "--quiet", str(ROOT), folder], check=True)
-        names = ("dataset", "model", "clients", "participation", "rounds", "epochs", "batch_size", "lr")
-        values = {name: getattr(workload, name) for name in (*names, "partition", "method", "eval_every")}
-        (clone / "tables/measured.yaml").write_text(TABLE.format(**values, seeds=list(range(seeds))))
+        table = TABLE.format(**asdict(workload), seeds=list(range(seeds)))
+        (clone / "tables/measured.yaml").write_text(table)
         params = clone / "params.yaml"
         params.write_text(params.read_text().replace("- digits", "- measured"))
-        began = time.perf_counter()
-        _run(clone, "dvc", "repro")
-        seconds = time.perf_counter() - began
-        again = time.perf_counter()
-        _run(clone, "dvc", "repro")
-        nothing = time.perf_counter() - again
+        seconds, nothing = (timed(lambda: _run(clone, "dvc", "repro")) for _ in range(2))
         ledger = (clone / ".sweeps/ledger/measured.jsonl").read_text()
         results = json.loads((clone / "results/measured/results.json").read_text())
     measured = [json.loads(line)["measured"] for line in ledger.splitlines()]

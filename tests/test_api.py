@@ -224,6 +224,17 @@ def test_there_is_no_plot_of_nothing():
         pfl.Runs(()).plot()
 
 
+def test_another_view_of_runs_is_refused(runs):
+    for show in (runs.to_frame, runs.plot):
+        with pytest.raises(InvalidInput, match="what: rounds is not accepted; expected curves or clients or"):
+            show("rounds")
+
+
+def test_an_empty_name_is_no_network():
+    with pytest.raises(InvalidInput, match="model: '' is not accepted; expected one of"):
+        pfl.simulate("fedavg", model="", **SHORT)
+
+
 def test_a_name_is_no_data_set_to_be_divided():
     with pytest.raises(InvalidInput, match=r"dataset: digits is not accepted; expected a data set"):
         pfl.make_partition("dirichlet:0.1", "digits", clients=3)

@@ -109,6 +109,12 @@ def test_a_data_set_of_other_classes_is_refused(saved, file, dataset):
         load_models(file).client(0).evaluate(other)
 
 
+def test_a_mask_is_not_taken_for_indices(saved, file, dataset):
+    saved("fedavg")
+    with pytest.raises(InvalidInput, match="samples: an array of bool is not accepted; expected integers"):
+        load_models(file).client(0).evaluate(dataset, dataset.labels == 1)
+
+
 def test_classes_of_another_order_are_matched_by_name(saved, file, dataset):
     saved("fedavg")
     model = load_models(file).global_model()

@@ -60,10 +60,7 @@ class Bench:
         work = {
             "inputs": str(self.folder),
             "model": model,
-            "epochs": WORKLOAD.epochs,
-            "batch_size": WORKLOAD.batch_size,
-            "lr": WORKLOAD.lr,
-            "eval_every": WORKLOAD.eval_every,
+            **{name: getattr(WORKLOAD, name) for name in ("epochs", "batch_size", "lr", "eval_every")},
             "shuffle": True,
             "workers": cores,
             "device": self.device,
@@ -123,7 +120,8 @@ def main(
         bench = Bench(Path(folder), pythons, device)
         write_inputs(bench.folder, workload, list(lengths))
         figures["check"] = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
-        for place in itertools.product(range(repeats), lengths, workers or _cores(device)):
+        cores = workers or ([1] if device == "cuda" else sorted({1, len(os.sched_getaffinity(0))}))
+        for place in itertools.product(range(repeats), lengths, cores):
             try:
                 figures["runs"] += _side_by_side(bench, *place, lengths[place[1]])
             except InvalidInput as error:  # the comparisons before and after it are worth keeping
@@ -149,10 +147,6 @@ def _side_by_side(bench: Bench, repeat: int, model: str, cores: int, rounds: int
         )
         print(_line(runs[-1]), flush=True)
     return runs
-
-
-def _cores(device: str) -> list[int]:
-    return [1] if device == "cuda" else sorted({1, len(os.sched_getaffinity(0))})
 
 
 def _interpreters(names: list[str], environments: Path) -> dict[str, Path]:

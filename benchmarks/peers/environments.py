@@ -83,12 +83,16 @@ def interpreter(peer: Peer, environments: Path) -> Path:
             _run(uv, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", peer.python, folder)
             _run(uv, "pip", "install", "--quiet", "--python", python, "--requirements", peer.requirements)
         except (OSError, subprocess.CalledProcessError) as error:
-            reason = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1].strip()
-            raise InvalidInput(
-                "only", peer.title, f"a framework that can be installed with uv: {reason}"
-            ) from error
+            accepted = f"a framework that can be installed with uv: {_reason(error)}"
+            raise InvalidInput("only", peer.title, accepted) from error
         complete.touch()
     return python
+
+
+def _reason(error: Exception) -> str:
+    """Why uv failed: what it calls an error, as warnings may follow, or else its last line."""
+    lines = [line.strip() for line in str(getattr(error, "stderr", "") or error).strip().splitlines()]
+    return " ".join(line for line in lines if line.startswith("error:")) or lines[-1]
 
 
 def _run(*command: object) -> None:

@@ -16,8 +16,6 @@ from benchmarks.workload import markdown_table
 from pfl.core.config import Config
 from pfl.core.files import write_text
 from pfl.core.text import csv_text
-from pfl.data.dataset import load
-from pfl.data.partition import make_partition
 from pfl.run.simulate import simulate
 from pfl.run.validation import validated
 from pipeline.spec.search_space import Search
@@ -33,11 +31,9 @@ BATCHES = ("full batches", "smaller batches")
 
 def measure() -> list[dict[str, object]]:
     """One row per configuration: its accuracy on test data, and on validation data with either batch size."""
-    dataset = load(DIGITS.dataset, progress=False)
-    partition = make_partition(DIGITS.partition, dataset, DIGITS.clients)
 
     def accuracy(config: Config) -> float:
-        (result,) = simulate(config, dataset, partition)
+        (result,) = simulate(config, DIGITS.data, DIGITS.split)
         return result.metrics.reached().last if result.metrics.diverged_at is None else 0.0
 
     rows: list[dict[str, object]] = []

@@ -57,8 +57,6 @@ from pfl.core.files import folder_lock, replacing
 from pfl.core.hyper import Hyperparameter
 from pfl.core.rng import integer_seed
 from pfl.core.text import first_line
-from pfl.data.dataset import Dataset, load
-from pfl.data.partition import Partition, make_partition
 from pfl.engine.result import Result
 from pfl.methods import METHODS
 from pfl.run.simulate import simulate_together
@@ -116,11 +114,12 @@ class CurvePool:
 
     @cached_property
     def pinned(self) -> Config:
-        return with_params(WORKLOADS[self.workload].pinned(self.method), self.configurations[0])
+        workload = dataclasses.replace(WORKLOADS[self.workload], method=self.method)
+        return with_params(workload.config, self.configurations[0])
 
     @cached_property
     def rounds(self) -> list[int]:
-        return WORKLOADS[self.workload].evaluations
+        return evaluations(self.workload)
 
     @cached_property
     def _declared(self) -> dict[str, Hyperparameter]:
@@ -158,14 +157,14 @@ class CurvePool:
         """
         if method in LEFT_OUT:
             raise InvalidInput("method", method, "a method that differs from fedavg on the workload's model")
-        config = WORKLOADS[workload].pinned(method)
+        config = dataclasses.replace(WORKLOADS[workload], method=method).config
         space = {name: distribution(method, name, one) for name, one in searched(config, SEARCH).items()}
         sobol = qmc.Sobol(len(space), seed=integer_seed(0, f"pool {workload}/{method}") % 2**32)
         configurations = [{name: pinned_value(config, name) for name in space}]
         for places in sobol.random(2 ** (size - 1).bit_length()).tolist()[: size - 1]:
             pairs = zip(space.items(), places, strict=True)
             configurations.append({name: _value(domain, place) for (name, domain), place in pairs})
-        accuracy = np.zeros((size, len(SEEDS), len(WORKLOADS[workload].evaluations)))
+        accuracy = np.zeros((size, len(SEEDS), len(evaluations(workload))))
         pool = cls(workload, method, space, configurations, accuracy, np.zeros((size, len(SEEDS)), np.int32))
         return dataclasses.replace(pool, configurations=list(map(pool.active, configurations)))
 
@@ -186,16 +185,16 @@ class CurvePool:
                 groups.append([configuration])
         return groups
 
-    def measure(self, configurations: Sequence[int], dataset: Dataset, partition: Partition) -> CurvePool:
+    def measure(self, configurations: Sequence[int]) -> CurvePool:
         """This pool with the curves of configurations of one group."""
-        began = time.process_time()
+        work, began = WORKLOADS[self.workload], time.process_time()
         execution = Execution(
             device="cpu",
             backend="stacked" if len(configurations) > 1 else "loop",
             moments=(METHODS[self.method].headline,),
         )
         configs = [self.config(configuration) for configuration in configurations]
-        results = simulate_together(configs, dataset, partition, SEEDS, execution)
+        results = simulate_together(configs, work.data, work.split, SEEDS, execution)
         for configuration, of_seeds in zip(configurations, results, strict=True):
             self.accuracy[configuration] = [self._curve(result) for result in of_seeds]
             self.samples[configuration] = [max(result.measured.samples, 1) for result in of_seeds]
@@ -207,6 +206,12 @@ class CurvePool:
             return [WORST] * len(self.rounds)
         reached = {entry.round: entry.moments[metrics.headline].pooled for entry in metrics.rounds}
         return [reached[number] for number in self.rounds]
+
+
+def evaluations(workload: str) -> list[int]:
+    """The rounds after which there is an evaluation."""
+    work = WORKLOADS[workload]
+    return [*range(work.eval_every, work.rounds + 1, work.eval_every)]
 
 
 def _value(domain: BaseDistribution, place: float) -> Any:
@@ -317,15 +322,13 @@ def make(workload: str, methods: Sequence[str], size: int, file: Path, end: floa
     """
     stored(file, size)
     work = WORKLOADS[workload]
-    dataset = load(work.dataset, progress=False)
-    partition = make_partition(work.partition, dataset, work.clients)
-    validation = partition.with_validation(SEARCH.validation, dataset.labels).test
+    validation = work.split.with_validation(SEARCH.validation, work.data.labels).test
     for method in methods:
         try:
             pool = stored(file, size).get(method) or CurvePool.new(workload, method, size)
             for group in pool.groups():
                 if time.monotonic() < end:
-                    pool = pool.measure(group, dataset, partition)  # some methods refuse the model only here
+                    pool = pool.measure(group)  # some methods refuse the model only here
                     with folder_lock(file.parent):  # other processes may have saved their methods since
                         known = stored(file, size) | {method: pool}
                         save(file, [*known.values()], sum(map(len, validation)))

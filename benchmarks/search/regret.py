@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import typer
@@ -131,13 +131,10 @@ def main(
     regrets = np.array([replayed(pool) for pool in tqdm(known, disable=None)])
     rows = rows_of(known, regrets)
     name = "regret-held-out" if held_out else "regret"
-    write_text(out / f"{name}.csv", csv_text(RegretRow._fields, map(_cells, rows)))
+    cells = ([f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+    write_text(out / f"{name}.csv", csv_text(RegretRow._fields, cells))
     write_text(out / f"{name}.svg", plot(regrets))
     write_text(out / f"{name}.md", page(known, rows, name, held_out))
-
-
-def _cells(row: RegretRow) -> list[Any]:
-    return [f"{value:.3f}" if isinstance(value, float) else value for value in row]
 
 
 @as_svg

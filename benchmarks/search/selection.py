@@ -7,7 +7,7 @@ configurations, and replays whole searches on the pools of `benchmarks.search.po
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -19,8 +19,6 @@ from benchmarks.workload import markdown_table
 from pfl.core.config import Execution
 from pfl.core.files import write_text
 from pfl.core.rng import generator
-from pfl.data.dataset import Dataset, load
-from pfl.data.partition import Partition, make_partition
 from pfl.run.simulate import simulate
 from pipeline.algorithms import Algorithm
 from pipeline.spec.search_space import PINNED_TRIAL
@@ -74,17 +72,11 @@ def simulated(gain: float, noise: float, trials: int, seeds: int) -> float:
     return float(hits.mean())
 
 
-@cache
-def data() -> tuple[Dataset, Partition]:
-    """The data of the workload."""
-    dataset = load(WORKLOADS[WORKLOAD].dataset, progress=False)
-    return dataset, make_partition(WORKLOADS[WORKLOAD].partition, dataset, WORKLOADS[WORKLOAD].clients)
-
-
 def repeated(method: str) -> np.ndarray:
     """The accuracies of the pinned configuration after the last round with each of `RUNS`."""
-    pool = CurvePool.new(WORKLOAD, method, 2)
-    results = simulate(pool.config(PINNED_TRIAL), *data(), RUNS, Execution(device="cpu", backend="stacked"))
+    config = CurvePool.new(WORKLOAD, method, 2).config(PINNED_TRIAL)
+    work, execution = WORKLOADS[WORKLOAD], Execution(device="cpu", backend="stacked")
+    results = simulate(config, work.data, work.split, RUNS, execution)
     return np.array([result.metrics.reached().last for result in results])
 
 
@@ -112,7 +104,7 @@ def poor(pool: CurvePool) -> CurvePool:
         configurations=[{**good, "lr": good["lr"] / 100}],
         accuracy=np.zeros_like(pool.accuracy[:1]),
         samples=np.zeros_like(pool.samples[:1]),
-    ).measure([PINNED_TRIAL], *data())
+    ).measure([PINNED_TRIAL])
     return dataclasses.replace(
         pool,
         configurations=[*start.configurations, *pool.configurations[1:], good],
@@ -147,14 +139,11 @@ def gains(pool: CurvePool, budget: float, near: bool) -> list[float]:
 
 def null_section() -> str:
     """How often a configuration is selected that is no better."""
+    shares = {"simulated": partial(simulated, 0, 1)}
+    shares |= {method: partial(of_copies, repeated(method)) for method in METHODS}
     rows = [
-        ["simulated", str(seeds), str(trials), f"{simulated(0, 1, trials, seeds):.1%}"]
-        for seeds in COMPARED_SEEDS
-        for trials in TRIALS
-    ] + [
-        [method, str(seeds), str(trials), f"{of_copies(runs, trials, seeds):.1%}"]
-        for method in METHODS
-        for runs in [repeated(method)]
+        [name, str(seeds), str(trials), f"{share(trials, seeds):.1%}"]
+        for name, share in shares.items()
         for seeds in COMPARED_SEEDS
         for trials in TRIALS
     ]
@@ -164,11 +153,7 @@ def null_section() -> str:
 def power_section() -> str:
     """How often a gain is found."""
     rows = [
-        [
-            f"{noise:g}",
-            str(seeds),
-            *(f"{simulated(gain, noise, 5, seeds):.0%}" for gain in GAINS),
-        ]
+        [f"{noise:g}", str(seeds), *(f"{simulated(gain, noise, 5, seeds):.0%}" for gain in GAINS)]
         for noise in NOISES
         for seeds in COMPARED_SEEDS
     ]

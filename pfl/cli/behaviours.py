@@ -32,8 +32,6 @@ def behaviours(
             print(f"{component}: its code is not in behaviours.json; run `pfl behaviours`")
         raise typer.Exit(bool(new))
 
-    from tqdm import tqdm
-
     from pfl.run.fingerprint import AcceptedCode
     from pfl.testing.entering import enter, examine, files
 
@@ -44,13 +42,7 @@ def behaviours(
         if file == fingerprint.BUILTIN:
             digests = {name: digest for name, digest in digests.items() if not fingerprint.is_plugin(name)}
         unknown = accepted.unknown(digests)
-        with tqdm(desc="battery", unit="case", disable=None) as bar:
-
-            def advance(cases: int, bar: tqdm[None] = bar) -> None:
-                bar.total = cases
-                bar.update()
-
-            outcome = examine(accepted, everything, unknown, advance)
+        outcome = examine(accepted, everything, unknown)
         _report(outcome, unknown)
         if outcome.mistakes:
             print(f"nothing was written to {file}")

@@ -113,7 +113,9 @@ def run(
     """
     _check_combinations(context)
     check_files({"json": json_file, "save": save, "checkpoint": checkpoint and checkpoint / CHECKPOINT})
-    _check_checkpoint(checkpoint, resume)
+    if checkpoint and not resume and (checkpoint / CHECKPOINT).exists():
+        accepted = "a folder without a checkpoint, or --resume to continue from this one"
+        raise InvalidInput("checkpoint", str(checkpoint), accepted)
     spec = f"file:{partition_file}" if partition_file else partition
     chosen = (seed,) if seeds is None else _seeds(seeds)
     started = Started(spec, chosen, checkpoint if resume else None)
@@ -241,24 +243,13 @@ def _moments(text: str | None, method: str) -> tuple[str, ...]:
 def _check_combinations(context: typer.Context) -> None:
     """Reject options that have no effect in combination with others."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    given = [name for name in options if name and _on_command_line(context, name)]
+    sources = {name: context.get_parameter_source(name) for name in options if name}
+    given = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
     for name in given:
         if (other := IN_PLACE_OF.get(name)) in given:
             raise Conflict(options[other], f"given with {options[name]}", "use one of the two")
     if "resume" in given and "checkpoint" not in given:
         raise Conflict("--resume", "given without --checkpoint DIR", "name its folder")
-
-
-def _on_command_line(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _check_checkpoint(folder: Path | None, resume: bool) -> None:
-    if folder and not resume and (folder / CHECKPOINT).exists():
-        raise InvalidInput(
-            "checkpoint", str(folder), "a folder without a checkpoint, or --resume to continue from this one"
-        )
 
 
 def _show(result: Result) -> None:

@@ -32,7 +32,7 @@ def from_arrays(
     Args:
         samples: features (N, F) or series (N, C, T), floats, which training normalises by the mean and
             standard deviation of each feature or channel; tokens (N, ...), integers from 0; or images, uint8
-            (N, C, H, W). They keep their dtype.
+            (N, C, H, W). They keep their dtype; bfloat16, which NumPy lacks, becomes float32.
         labels: integers (N,) from 0, or the names of the classes (N,).
         columns: integers or strings (N,) by name, for the partition rule ``by``.
         classes: the classes' names, if ``labels`` are integers.
@@ -42,7 +42,7 @@ def from_arrays(
     Raises:
         InvalidInput: an array has another form.
     """
-    arrays = {"samples": _array(samples, "samples"), "labels": _array(labels, "labels")}
+    arrays = {"samples": as_array(samples, "samples"), "labels": as_array(labels, "labels")}
     if arrays["labels"].dtype.kind in "UO":
         if classes is not None:
             raise InvalidInput("classes", list(classes), "none with labels that are names")
@@ -55,7 +55,7 @@ def from_arrays(
     for column, values in (columns or {}).items():
         if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
             raise InvalidInput("columns", column, "another name, as an array of the data set has this one")
-        array = _array(values, column)
+        array = as_array(values, column)
         arrays[column] = array.astype(str) if array.dtype.kind == "O" else array
     if classes is not None:
         arrays["classes"] = np.array(classes, np.str_)
@@ -64,32 +64,44 @@ def from_arrays(
     images, own, content = _npz.checked(arrays, name)
     check_names("classes", content.classes, name)
     labels, train = own.pop("labels").astype(np.int64), content.n_train or len(images)
-    moments = training_statistics(images, train)
-    data = Dataset(
-        name=name,
-        images=images,
-        labels=labels,
-        classes=content.classes,
-        n_train=train,
-        checksum=ordered_checksum(images, labels, content.classes, train),
-        mean=tuple(moments["mean"]),
-        std=tuple(moments["std"]),
-        source={"kind": "samples", "files": []},
-        columns=own,
-        tokens=tokens_of(images),
-        content=content_checksum(images, labels, train),
-    )
-    data = noted(data)
+    checksum = ordered_checksum(images, labels, content.classes, train)
+    data = in_memory(images, labels, content.classes, train, name=name, checksum=checksum, columns=own)
     warn(data)
     return data
 
 
-def _array(values: Any, name: str) -> np.ndarray:
+def in_memory(
+    images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], n_train: int, **fields: Any
+) -> Dataset:
+    """The data set of samples in memory, with what follows from them; ``fields`` are its further ones."""
+    moments = training_statistics(images, n_train)
+    data = Dataset(
+        images=images,
+        labels=labels,
+        classes=classes,
+        n_train=n_train,
+        mean=tuple(moments["mean"]),
+        std=tuple(moments["std"]),
+        source={"kind": "samples", "files": []},
+        tokens=tokens_of(images),
+        content=content_checksum(images, labels, n_train),
+        **fields,
+    )
+    return noted(data)
+
+
+def as_array(values: Any, what: str, accepted: str = "an array") -> np.ndarray:
+    """The values of an array or a tensor on any device.
+
+    Raises:
+        InvalidInput: ``what`` is neither.
+    """
     import torch
 
     try:
         if isinstance(values, torch.Tensor):
             values = values.detach().cpu()
+            values = values.float() if values.dtype == torch.bfloat16 else values
         return np.asarray(values)
     except Exception as error:  # array types of other libraries raise many types of errors
-        raise InvalidInput("dataset", name, f"an array ({error})") from error
+        raise InvalidInput("dataset", what, f"{accepted} ({error})") from error

@@ -208,6 +208,8 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
         options[rule.argument] = argument
     for option in rest:
         key, _, value = option.partition("=")
+        if key[:1].isdecimal():
+            raise InvalidInput("partition", spec, "a point in numbers, as in 0.5: a comma begins an option")
         if key in options:
             raise InvalidInput(key, value, f"one value, not {options[key]} as well")
         options[key] = value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.hyper import check_declared, hyper
 from pfl.core.rng import generator
 from pfl.core.text import amount
@@ -151,8 +151,8 @@ class PoolingRule(Rule):
 
 
 @dataclass(frozen=True)
-class ClassesRule(PoolingRule):
-    """Base of the rules in which every client has a fixed number of classes."""
+class ClassesRule(Rule):
+    """Mixin of the rules in which every client has a fixed number of classes."""
 
     argument: ClassVar[str | None] = "classes"
 
@@ -160,13 +160,8 @@ class ClassesRule(PoolingRule):
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
-        check_classes(self.classes, classes)
-
-
-def check_classes(of_client: int, there_are: int | None) -> None:
-    """Raise `InvalidInput` if clients should have more classes than the data set has."""
-    if there_are is not None and of_client > there_are:
-        raise InvalidInput("classes", of_client, f"at most {there_are}, the number of classes")
+        if classes is not None and self.classes > classes:
+            raise InvalidInput("classes", self.classes, f"at most {classes}, the number of classes")
 
 
 def check_lists(where: str, lists: Any, clients: int | None, samples: int) -> None:
@@ -277,12 +272,8 @@ def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
         InvalidInput: an unknown option, or a value that is not accepted.
     """
     known = rule.options()
-    values: dict[str, Any] = {}
-    for name, text in options.items():
-        if name not in known:
-            raise unknown_name("partition option", name, known)
-        values[name] = _value(known[name], text)
-    return rule(**values)
+    check_names("partition option", options, known)
+    return rule(**{name: _value(known[name], text) for name, text in options.items()})
 
 
 def written(rule: Rule) -> str:

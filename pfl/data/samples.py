@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.data.arrays import from_arrays
-from pfl.data.cache import Changes, content_checksum
-from pfl.data.dataset import Dataset, check_names, noted, warn
+from pfl.data.arrays import as_array, from_arrays, in_memory
+from pfl.data.cache import Changes
+from pfl.data.dataset import Dataset, check_names, warn
 from pfl.data.definition import MOST_UNNAMED
 from pfl.data.pixels import ROUNDED, check, converted, is_grey
 from pfl.data.resize import Resize
-from pfl.data.statistics import channel_statistics
 
 _ROUNDING = 0.01
 """Distance of a float from one of the 256 levels that is regarded as rounding of the float itself."""
@@ -54,12 +53,19 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         accepted = "a name of `pfl datasets`, a path, a data set, or samples with a length"
         raise InvalidInput("dataset", samples, accepted)
-    if size is not None and not (isinstance(size, tuple) and len(size) == 2):
-        raise InvalidInput("size", size, "(height, width)")
+    sides = size if isinstance(size, tuple) else ()
+    whole = all(isinstance(side, int | np.integer) and side > 0 for side in sides)
+    if size is not None and not (len(sides) == 2 and whole):
+        raise InvalidInput("size", size, "(height, width), positive integers")
     images, labels, columns, kinds = [], [], [], set()
     changes = Changes()
     for i in range(len(samples)):
-        value, is_image, label, own = _parts(samples[i], i)
+        try:
+            sample = samples[i]
+        except KeyError as error:  # of a mapping or a data frame
+            accepted = "samples by their place, as a split of a mapping has them; for a table, pfl.from_table"
+            raise InvalidInput("dataset", type(samples).__name__, accepted) from error
+        value, is_image, label, own = _parts(sample, i)
         labels.append(_label(label, i))
         columns.append(own)
         kinds.add(is_image)
@@ -82,7 +88,11 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     if not is_image:
         return from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
     check_names("classes", classes, type(samples).__name__)
-    data = noted(_dataset(np.stack(images), np.array(labels, np.int64), classes, changes.notes(), by_name))
+    pooled, targets = np.stack(images), np.array(labels, np.int64)
+    digest = hashlib.sha256(json.dumps([pooled.shape, classes]).encode())
+    digest.update(pooled.tobytes() + targets.astype("<i8").tobytes())
+    fields = {"checksum": digest.hexdigest(), "columns": by_name, "notes": tuple(changes.notes())}
+    data = in_memory(pooled, targets, classes, len(targets), name="samples", **fields)
     warn(data)
     return data
 
@@ -159,22 +169,8 @@ def pixels_of(image: Any, place: int, changes: Changes) -> np.ndarray:
 
 
 def array_of(image: Any, place: int) -> np.ndarray:
-    """The values of an array or tensor.
-
-    Raises:
-        InvalidInput: it is neither.
-    """
-    import torch
-
-    try:
-        if isinstance(image, torch.Tensor):
-            image = image.detach().cpu()
-            image = image.float() if image.dtype == torch.bfloat16 else image  # NumPy has no bfloat16
-        return np.asarray(image)
-    except Exception as error:  # array types of other libraries raise many types of errors
-        raise InvalidInput(
-            "dataset", f"sample {place}, {type(image).__name__}", f"an image as an array ({error})"
-        ) from error
+    """The values of an array or tensor; another one is an `InvalidInput`."""
+    return as_array(image, f"sample {place}, {type(image).__name__}", "an image as an array")
 
 
 def _classes(samples: Any, least: int) -> tuple[str, ...]:
@@ -188,29 +184,3 @@ def _classes(samples: Any, least: int) -> tuple[str, ...]:
             "dataset", f"label {least - 1}", f"labels below {len(names)}, the number of classes"
         )
     return tuple(map(str, names))
-
-
-def _dataset(
-    images: np.ndarray,
-    labels: np.ndarray,
-    classes: tuple[str, ...],
-    notes: list[str],
-    columns: Mapping[str, np.ndarray],
-) -> Dataset:
-    digest = hashlib.sha256(json.dumps([images.shape, classes]).encode())
-    digest.update(images.tobytes() + labels.astype("<i8").tobytes())
-    mean, std = channel_statistics(images)
-    return Dataset(
-        name="samples",
-        images=images,
-        labels=labels,
-        classes=classes,
-        n_train=len(labels),
-        checksum=digest.hexdigest(),
-        mean=tuple(mean),
-        std=tuple(std),
-        source={"kind": "samples", "files": []},
-        columns=columns,
-        content=content_checksum(images, labels, len(labels)),
-        notes=tuple(notes),
-    )

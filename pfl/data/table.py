@@ -68,7 +68,8 @@ def from_table(
     for parameter, names in (("label", [label]), ("columns", columns), ("drop", drop)):
         if isinstance(names, str):
             raise InvalidInput(parameter, names, "a list of names of columns")
-        check_names(parameter, names, known)
+        check_names(parameter, map(str, names), known)
+    columns, drop = list(map(str, columns)), list(map(str, drop))
     features = [column for column in known if column not in (label, *columns, *drop)]
     if not features:
         raise InvalidInput("table", ", ".join(known), "one or more columns of features")

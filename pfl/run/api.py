@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pfl.client_metrics import CLIENT_METRICS, ClientMetricFunction
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
 from pfl.core.text import first_line
@@ -27,6 +27,7 @@ from pfl.run.validation import check_execution, check_seeds, execution_warnings,
 if TYPE_CHECKING:
     from torch import nn
 
+    from pfl.core.registry import Registry
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division, Partition
     from pfl.engine.method import Method
@@ -112,9 +113,11 @@ def simulate(
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     if isinstance(metrics := options.get("metrics"), list | tuple):
-        options["metrics"] = [known_metric(metric) if callable(metric) else metric for metric in metrics]
+        options["metrics"] = [
+            known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics
+        ]
     named = model if isinstance(model, str) or model is None else known_model(model)
-    config = validated(Config(method=method, model=named or Config.model, **options))
+    config = validated(Config(method=method, model=Config.model if named is None else named, **options))
     if config.precision != Config.precision:
         from pfl.engine.device import check_precision, resolve_device
 
@@ -228,28 +231,33 @@ def divided(
     Raises:
         InvalidInput: they do not fit together.
     """
-    from pfl.data.dataset import Dataset, load
     from pfl.data.partition import Partition, check_partition, make_division
 
-    if not isinstance(dataset, str | Path | Dataset):
-        from pfl.data.samples import from_samples
-
-        dataset = from_samples(dataset)
     if isinstance(partition, str):
-        if isinstance(dataset, Dataset):
-            data, clients = dataset, _clients(partition, clients)
-            check_partition(partition, clients, len(data.labels), len(data.classes))
-        else:
+        if isinstance(dataset, str | Path):
             data, clients = load_checked(str(dataset), partition, clients)
+        else:
+            data, clients = known_data(dataset), _clients(partition, clients)
+            check_partition(partition, clients, len(data.labels), len(data.classes))
         return data, make_division(partition, data, clients, seeds)
     if not isinstance(partition, Partition):
         raise InvalidInput("partition", partition, "a rule of `pfl partitions`, or a partition")
     if clients not in (None, partition.clients):
         raise InvalidInput("clients", clients, f"{partition.clients}, as the partition has")
-    data = dataset if isinstance(dataset, Dataset) else load(str(dataset))
+    data = known_data(dataset)
     if partition.data_checksum != data.checksum:
         raise InvalidInput("partition", partition.spec, f"a partition of {data.name}, not of other data")
     return data, partition
+
+
+def known_data(dataset: Any) -> Dataset:
+    """The data set that `simulate` takes in one of several forms."""
+    from pfl.data.dataset import Dataset, load
+    from pfl.data.samples import from_samples
+
+    if isinstance(dataset, str | Path):
+        return load(str(dataset))
+    return dataset if isinstance(dataset, Dataset) else from_samples(dataset)
 
 
 def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
@@ -260,11 +268,7 @@ def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     if not issubclass(kind, Method):
         raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
     own = {} if isinstance(method, type) else method.hyperparameters()
-    name = kind.__module__.rpartition(".")[2]
-    if kind.__module__ != METHODS.package + "." + name:
-        name = kind.__name__.lower()
-        METHODS.add(name, kind)
-    return name, own
+    return known_name(METHODS, kind, kind.__name__.lower()), own
 
 
 def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
@@ -279,9 +283,16 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
         raise InvalidInput(
             "model", model, "a name of `pfl models`, an nn.Module or a function that makes one"
         )
-    name = getattr(model, "__name__", type(model).__name__)
-    if model.__module__ != MODELS.package + "." + name:
-        MODELS.add(name, model)
+    return known_name(MODELS, model)
+
+
+def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
+    """The name of a component: that of its file, or else ``name`` or its own, by which it is registered."""
+    file: str = component.__module__.removeprefix(f"{registry.package}.")
+    if file in registry and registry[file] is component:
+        return file
+    name = name or getattr(component, "__name__", type(component).__name__)
+    registry.add(name, component)
     return name
 
 
@@ -301,11 +312,3 @@ def check_metrics(names: Sequence[str], classes: int) -> None:
             why = f"{type(error).__name__}: {first_line(error)}"
             accepted = f"a function of scores and labels that returns numbers ({why})"
             raise InvalidInput("metrics", name, accepted) from error
-
-
-def known_metric(metric: ClientMetricFunction) -> str:
-    """The name by which a function that is a metric is found."""
-    name = getattr(metric, "__name__", type(metric).__name__)
-    if metric.__module__ != CLIENT_METRICS.package + "." + name:
-        CLIENT_METRICS.add(name, metric)
-    return name

@@ -135,46 +135,36 @@ class Components:
         plugins = [_top(point.module) for point in _points()]
         self.code = Code(plugins, (*READERS, *NO_NUMBERS), roots)
         self._kernels = self.code.package(KERNELS)
-        self._engine = self.code.reached(ROOTS, self._is_no_engine)
+        self._engine = self.code.reached(ROOTS, lambda module: is_in(module, [KERNELS]))
         self._known: dict[str, str] = {}
 
     def digest(self, component: str) -> str:
         """The digest of a component: "engine", "kernels", "method NAME", "network NAME" or "metric NAME"."""
         if component not in self._known:
-            self._known[component] = self.code.digest(*self._parts(component), _entry_points(component))
+            self._known[component] = self.code.digest(*self._parts(component))
         return self._known[component]
 
     def files(self, component: str) -> set[Path]:
         """The files of a component."""
-        files, whole = self._parts(component)
+        files, whole, _ = self._parts(component)
         return {*files.values(), *self.code.data(files, whole)}
 
-    def _parts(self, component: str) -> tuple[dict[str, Path], list[str]]:
-        """The modules of a component by name, and the packages that belong to it with all data files."""
+    def _parts(self, component: str) -> tuple[dict[str, Path], list[str], list[str]]:
+        """The modules of a component by name, the packages that belong to it with all data files, and the
+        dotted names of a plugin's entry point."""
         if component == "engine":
-            return self._engine, []
+            return self._engine, [], []
         if component == "kernels":
-            return self._kernels, [KERNELS]
+            return self._kernels, [KERNELS], []
         kind, _, name = component.partition(" ")
         registry = REGISTRIES[kind]
         module, point = registry.module(name), registry.plugin(name)
         whole = [_top(module)] if point else []
+        entries = [".".join(filter(None, (point.module, point.attr)))] if point else []
         # A package is one component; in a project's folder of plugins, each file is one.
         files = self.code.package(_top(module)) if point and point.dist else {}
-        return files | self.code.reached([module, *files], self._is_no_method), whole
-
-    def _is_no_engine(self, module: str) -> bool:
-        return is_in(module, [KERNELS])
-
-    def _is_no_method(self, module: str) -> bool:
-        return module in self._engine or self._is_no_engine(module)
-
-
-def _entry_points(component: str) -> list[str]:
-    """What a plugin's entry point names, as a dotted name; none for what comes with the simulator."""
-    kind, _, name = component.partition(" ")
-    point = REGISTRIES[kind].plugin(name) if name else None
-    return [".".join(filter(None, (point.module, point.attr)))] if point else []
+        others = self.code.reached([module, *files], lambda m: m in self._engine or is_in(m, [KERNELS]))
+        return files | others, whole, entries
 
 
 def components_of(method: str, model: str) -> tuple[str, str, str, str]:
@@ -265,9 +255,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
         Edited: the code of this process is not that of the files.
     """
     question = question_of(config, shape, classes)
-    if question not in _names:
-        _names[question] = _name(question, config)
-    return Behaviour(question, _names[question])
+    return Behaviour(question, _name(question, config.method, config.model, config.metrics))
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
@@ -327,12 +315,13 @@ def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> Non
             raise Edited(f"the files of {name}")
 
 
-def _name(question: str, config: Config) -> str:
-    method, names = config.method, components_of(config.method, config.model)
-    accepted, new = _accepting(names), unknown_of(config.method, config.model)
+@cache
+def _name(question: str, method: str, model: str, metrics: tuple[str, ...]) -> str:
+    names = components_of(method, model)
+    accepted, new = _accepting(names), unknown_of(method, model)
     revisions = [accepted.revisions.get(name, "") for name in names]
     name = accepted.names.get(question) or f"{method}-{_hash([question, revisions])}"
-    new |= {metric: _components().digest(metric) for metric in metrics_of(config.metrics)}
+    new |= {metric: _components().digest(metric) for metric in metrics_of(metrics)}
     return f"{method}-{_hash([name, new])}" if new else name
 
 
@@ -349,8 +338,6 @@ def _components() -> Components:
 
 
 _accepted = cache(AcceptedCode.load)
-_names: dict[str, str] = {}
-"""The names that this process has given, by question."""
 
 
 @cache
@@ -391,9 +378,8 @@ def _points() -> list[Any]:
 
 def forget() -> None:
     """Read the files of accepted digests again."""
-    for known in (_accepted, _project):
+    for known in (_accepted, _project, _name):
         known.cache_clear()
-    _names.clear()
 
 
 _compact = partial(json.dumps, separators=(",", ":"))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 What = Literal["curves", "clients", "summary"]
 Values = dict[str, Any]
+Rows = Callable[["Result"], Iterator[Values]]
+Draw = Callable[[Any, str, Any], None]
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Runs(Sequence["Result"]):
         Raises:
             InvalidInput: another name, or pandas is not installed.
         """
-        rows = _of(what)
+        rows, _ = _view(what)
         pandas = _library("pandas")
         frame: DataFrame = pandas.DataFrame([{**run.labels, **row} for run in self for row in rows(run)])
         return frame
@@ -81,6 +83,7 @@ class Runs(Sequence["Result"]):
         Raises:
             InvalidInput: another name, no run, or matplotlib or pandas is not installed.
         """
+        _, draw = _view(what)
         if not self.runs:
             raise InvalidInput("plot", "no run", "at least one")
         groups: dict[str, list[Result]] = {}
@@ -91,7 +94,7 @@ class Runs(Sequence["Result"]):
         if ax is None:
             _, ax = _library("matplotlib.pyplot").subplots(layout="constrained")
         for text, own in groups.items():
-            _PLOTS[what](ax, drawn_text(text), Runs(tuple(own)).to_frame(what))
+            draw(ax, drawn_text(text), Runs(tuple(own)).to_frame(what))
         ax.set_ylabel("accuracy (%)")
         if what == "summary":
             ax.tick_params("x", labelrotation=90)  # names of many runs overlap otherwise
@@ -105,10 +108,10 @@ def _named(labels: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in labels.items())
 
 
-def _of(what: str) -> Callable[[Result], Iterator[Values]]:
+def _view(what: str) -> tuple[Rows, Draw]:
     if what not in get_args(What):
         raise InvalidInput("what", what, " or ".join(get_args(What)))
-    return _ROWS[what]
+    return _VIEWS[what]
 
 
 def _library(name: str) -> Any:
@@ -162,13 +165,6 @@ def _summary(run: Result) -> Iterator[Values]:
     }
 
 
-_ROWS: dict[str, Callable[[Result], Iterator[Values]]] = {
-    "curves": _curves,
-    "clients": _clients,
-    "summary": _summary,
-}
-
-
 def _draw_curves(ax: Any, label: str, frame: Any) -> None:
     rounds = frame[frame["headline"]].groupby("round")["pooled"]
     mean, deviation = rounds.mean(), rounds.std()
@@ -187,8 +183,9 @@ def _draw_summary(ax: Any, label: str, frame: Any) -> None:
     ax.bar(label, frame["pooled"].mean(), yerr=frame["pooled"].std())
 
 
-_PLOTS: dict[str, Callable[[Any, str, Any], None]] = {
-    "curves": _draw_curves,
-    "clients": _draw_clients,
-    "summary": _draw_summary,
+_VIEWS: dict[str, tuple[Rows, Draw]] = {
+    "curves": (_curves, _draw_curves),
+    "clients": (_clients, _draw_clients),
+    "summary": (_summary, _draw_summary),
 }
+"""The rows of a frame, and how it is drawn."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,10 +19,10 @@ from pfl.core.config import Config
 from pfl.core.errors import DataWarning, InvalidInput
 from pfl.core.text import first_line
 from pfl.data.cache import Changes
-from pfl.data.dataset import Dataset, load
+from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, of_seed
-from pfl.data.samples import array_of, from_samples, pixels_of
+from pfl.data.samples import array_of, pixels_of
 from pfl.data.shape import described
 from pfl.engine.client import Client
 from pfl.engine.groups import tensors_of
@@ -33,7 +32,7 @@ from pfl.engine.simulation import client_network
 from pfl.engine.state import State, rows
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.run.api import divided, known_method, known_model
+from pfl.run.api import divided, known_data, known_method, known_model
 from pfl.run.fingerprint import plugin_digests
 from pfl.run.validation import validated
 
@@ -127,16 +126,18 @@ class Predictor(nn.Module):
         Raises:
             InvalidInput: the images have another shape or there are none, or a class has an unknown name.
         """
-        data = _dataset(dataset)
+        data = known_data(dataset)
         if data.shape != self.shape:
             given, own = described(data.shape), described(self.shape)
             raise InvalidInput("dataset", f"{data.name}, samples of {given}", f"samples of {own}")
         if unknown := [name for name in data.classes if name not in self.classes]:
             accepted = f"classes among {', '.join(self.classes)}"
             raise InvalidInput("dataset", f"{data.name}, class {unknown[0]}", accepted)
-        index = np.arange(len(data.labels)) if samples is None else np.asarray(samples, np.int64)
+        index = np.arange(len(data.labels)) if samples is None else np.asarray(samples)
         if not len(index):
             raise InvalidInput("samples", "none", "one or more indices of images")
+        if index.dtype.kind not in "iu":  # a mask would become the indices 0 and 1
+            raise InvalidInput("samples", f"an array of {index.dtype}", "integers, the indices of images")
         known = np.array([self.classes.index(name) for name in data.classes])
         correct = 0
         with torch.no_grad():
@@ -229,7 +230,7 @@ class SavedModels:
             InvalidInput: the data do not fit the models.
         """
         if partition is None:
-            data = _dataset(dataset)
+            data = known_data(dataset)
             return np.array([self.client(client).evaluate(data) for client in range(self.clients)])
         data, division = divided(dataset, partition, self.clients, (self.seed,))
         tests = of_seed(division, self.seed).test
@@ -294,7 +295,7 @@ def load_models(
     path = Path(path)
     content = read_models(path)
     given = {"method": method and known_method(method)[0], "model": model and known_model(model)}
-    with _fitting(path):
+    try:
         seeds = content["seeds"]
         if seed is None and len(seeds) == 1:
             (seed,) = seeds
@@ -326,6 +327,11 @@ def load_models(
             _federation=_federation(config, data, own["train"]),
         )
         models.client(0)
+    except InvalidInput:
+        raise
+    except Exception as error:  # a file of another content raises key, type and shape errors
+        accepted = f"models of this method and network ({type(error).__name__}: {first_line(error)})"
+        raise InvalidInput("models", str(path), accepted) from None
     return models
 
 
@@ -349,21 +355,3 @@ def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -
     return Federation(
         dataset, partition, torch.device("cpu"), getattr(torch, config.dtype), config.input_scale
     )
-
-
-def _dataset(dataset: Any) -> Dataset:
-    if isinstance(dataset, str | Path):
-        return load(str(dataset))
-    return dataset if isinstance(dataset, Dataset) else from_samples(dataset)
-
-
-@contextmanager
-def _fitting(path: Path) -> Iterator[None]:
-    """Inside, whatever a file of another content raises is one line."""
-    try:
-        yield
-    except InvalidInput:
-        raise
-    except Exception as error:  # key, type and shape errors have no common type
-        accepted = f"models of this method and network ({type(error).__name__}: {first_line(error)})"
-        raise InvalidInput("models", str(path), accepted) from None

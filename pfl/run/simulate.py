@@ -14,7 +14,7 @@ from pfl.analysis.measures import similarities
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core import memory
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
@@ -107,9 +107,7 @@ def simulate_together(
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
-    for moment in execution.moments:
-        if moment not in get_args(Moment):
-            raise unknown_name("moments", moment, get_args(Moment))
+    check_names("moments", execution.moments, get_args(Moment))
     check_seeds(seeds)
     configs = [validated(config) for config in configs]
     if not configs or not stackable(configs):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
 from pfl.core.cores import cores
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, check_names
 from pfl.core.text import amount
 from pfl.methods import METHODS
 from pfl.models import MODELS
@@ -52,8 +52,7 @@ def validated(config: Config) -> Config:
     _check("patience", config.patience, whole or not config.patience, f"0 with observe {config.observe}")
     lower = config.precision != "fp32"
     _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 with dtype float64")
-    if config.model not in MODELS:  # the name only: importing a network imports torch
-        raise unknown_name("model", config.model, MODELS)
+    check_names("model", [config.model], MODELS)  # the name only: importing a network imports torch
     method = METHODS[config.method].from_dict(config.hyperparameters)
     return dataclasses.replace(
         config, hyperparameters=method.hyperparameters(), metrics=_metrics(config.metrics), **rates
@@ -63,9 +62,8 @@ def validated(config: Config) -> Config:
 def _metrics(names: Sequence[str]) -> tuple[str, ...]:
     """Names of metrics, each once and sorted, as their order moves no number."""
     _check("metrics", names, isinstance(names, list | tuple), "a list of names of `pfl metrics`")
-    for name in names:
-        if name not in CLIENT_METRICS:  # the name only: importing a metric imports scikit-learn
-            raise unknown_name("metrics", str(name), CLIENT_METRICS)
+    names = list(map(str, names))
+    check_names("metrics", names, CLIENT_METRICS)  # the names only: importing a metric imports scikit-learn
     return tuple(sorted(set(names)))
 
 

@@ -32,16 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Violations", "check_dataset", "check_method", "check_network", "check_partition"]
 
-_MODULES = {
-    "Violations": "pfl.testing.kit",
-    "check_dataset": "pfl.testing.dataset_kit",
-    "check_method": "pfl.testing.method_kit",
-    "check_network": "pfl.testing.network_kit",
-    "check_partition": "pfl.testing.partition_kit",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    if name in __all__:
+        kit = "kit" if name == "Violations" else f"{name.removeprefix('check_')}_kit"
+        return getattr(import_module(f"{__name__}.{kit}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,6 +21,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
+import numpy as np
+
 from pfl.core.config import Config, Execution, Precision
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
@@ -337,7 +339,10 @@ def without_kernels() -> Iterator[None]:
 def _data(case: Case, folder: Path) -> tuple[Dataset, Division]:
     dataset, partition = federation(case.data)
     if case.data.mapped:
-        dataset = replace(dataset, images=_mapped(dataset, folder / "images.bin"))
+        file = folder / "images.bin"
+        dataset.images.tofile(file)
+        images = np.memmap(file, dataset.images.dtype, "c", shape=dataset.images.shape)
+        dataset = replace(dataset, images=images)
     if not case.divided:
         return dataset, partition
     # Other seeds have the clients' samples in another order, and other sizes with them.
@@ -349,13 +354,6 @@ def _data(case: Case, folder: Path) -> tuple[Dataset, Division]:
         for turn, seed in enumerate(case.seeds)
     }
     return dataset, turned
-
-
-def _mapped(dataset: Dataset, file: Path) -> Any:
-    import numpy as np
-
-    dataset.images.tofile(file)
-    return np.memmap(file, dataset.images.dtype, "c", shape=dataset.images.shape)
 
 
 def _columns(scores: Sequence[Accuracy]) -> Values:
@@ -383,12 +381,9 @@ def _weighted(row: Sequence[float]) -> float:
 def _defaults(config: Config) -> Values:
     """The defaults of a method's hyperparameters, or of the configuration, which a trial's key leaves out."""
     usual = validated(Config(method=config.method))
-    own = dict(usual.hyperparameters)
-    return (
-        own
-        if own or config.method != Config.method
-        else {name: value for name, value in vars(usual).items() if name not in ("method", "hyperparameters")}
-    )
+    if usual.hyperparameters or config.method != Config.method:
+        return dict(usual.hyperparameters)
+    return {name: value for name, value in vars(usual).items() if name not in ("method", "hyperparameters")}
 
 
 def _rounded(value: Any) -> Any:

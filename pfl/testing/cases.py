@@ -169,12 +169,10 @@ def of_method(method: str) -> Iterator[Case]:
         yield case("below", low, WIDE_USUAL, data=WIDE)
         yield case("above", high)
     for name, declared in cls.declarations().items():
-        if is_choice(declared, defaults[name]):
-            for choice in declared.choices or (False, True):
-                if choice != defaults[name]:
-                    shown = f"{choice:.3g}" if isinstance(choice, float) else choice
-                    usual, data = (WIDE_USUAL, WIDE) if (method, name) in OF_BATCH_NORM else (USUAL, SMALL)
-                    yield case(f"{name}={shown}", {**low, name: choice}, usual, data=data)
+        for choice in other_choices(declared, defaults[name]):
+            shown = f"{choice:.3g}" if isinstance(choice, float) else choice
+            usual, data = (WIDE_USUAL, WIDE) if (method, name) in OF_BATCH_NORM else (USUAL, SMALL)
+            yield case(f"{name}={shown}", {**low, name: choice}, usual, data=data)
 
 
 BY_ELEMENT = {"elastic"}
@@ -197,6 +195,12 @@ OPTIONS = {
     "validation": 0.3,
 }
 """Those that a method's own local program may miss, all at once."""
+
+
+def other_choices(declared: Hyperparameter, default: Any) -> list[Any]:
+    """The values of a choice that are not its default; none of a number."""
+    choices = declared.choices or ((False, True) if isinstance(default, bool) else ())
+    return [choice for choice in choices if choice != default]
 
 
 def away(declared: Hyperparameter, default: float) -> tuple[float, float]:

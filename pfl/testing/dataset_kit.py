@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -24,14 +23,14 @@ from pfl.data.partition import Partition
 from pfl.data.statistics import training_statistics
 from pfl.models import fitting
 from pfl.run.simulate import simulate
-from pfl.testing.kit import Kit, Violated
+from pfl.testing.kit import Kit, Violated, check_finite
 
 CLIENTS, SAMPLES = 4, 24
 """Clients of the simulation, and their samples."""
 
 
 @dataclass(frozen=True)
-class TestedDataset:
+class CheckedDataset:
     """A data set in memory, or one that is read.
 
     Attributes:
@@ -40,8 +39,6 @@ class TestedDataset:
         source: as in `pfl.load`.
         cache: a folder for a second decoding.
     """
-
-    __test__ = False  # pytest would collect a class of this name
 
     name: str
     given: Dataset | None
@@ -65,7 +62,7 @@ class TestedDataset:
             return self.read()
 
 
-KIT: Kit[TestedDataset] = Kit()
+KIT: Kit[CheckedDataset] = Kit()
 
 
 def check_dataset(
@@ -86,14 +83,14 @@ def check_dataset(
     given = dataset if isinstance(dataset, Dataset) else None
     name = "" if given else str(dataset)
     with TemporaryDirectory() as cache:
-        KIT.check(given.name if given else name, TestedDataset(name, given, source, cache), rules)
+        KIT.check(given.name if given else name, CheckedDataset(name, given, source, cache), rules)
 
 
 # ---- reading -------------------------------------------------------------------------------------------
 
 
 @KIT.rule
-def sources(tested: TestedDataset) -> None:
+def sources(tested: CheckedDataset) -> None:
     """Every official file that is downloaded over plain http has a published checksum."""
     files = DATASETS[tested.name].files if tested.name in DATASETS else ()
     for file in files:
@@ -102,7 +99,7 @@ def sources(tested: TestedDataset) -> None:
 
 
 @KIT.decisive
-def reading(tested: TestedDataset) -> None:
+def reading(tested: CheckedDataset) -> None:
     """Decoding the files again gives the same images, labels and notes."""
     if tested.given:
         return
@@ -114,7 +111,7 @@ def reading(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def definition(tested: TestedDataset) -> None:
+def definition(tested: CheckedDataset) -> None:
     """A data set of the registry has the number of images, their shape and the classes that it declares."""
     if tested.name not in DATASETS:
         return
@@ -129,7 +126,7 @@ def definition(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def mapping(tested: TestedDataset) -> None:
+def mapping(tested: CheckedDataset) -> None:
     """A write to the images does not reach the cache."""
     if tested.given:
         return
@@ -143,7 +140,7 @@ def mapping(tested: TestedDataset) -> None:
 
 
 @KIT.decisive
-def images(tested: TestedDataset) -> None:
+def images(tested: CheckedDataset) -> None:
     """Images are uint8 (N, C, H, W) with one or three channels; other samples are finite floats or tokens."""
     images, tokens = tested.data.images, tokens_of(tested.data.images)
     if images.ndim < 2 or not images.size:
@@ -160,7 +157,7 @@ def images(tested: TestedDataset) -> None:
 
 
 @KIT.decisive
-def labels(tested: TestedDataset) -> None:
+def labels(tested: CheckedDataset) -> None:
     """The labels are int64 (N,), each the index of a class."""
     labels, count = tested.data.labels, len(tested.data.images)
     if labels.shape != (count,) or labels.dtype != np.int64:
@@ -171,14 +168,14 @@ def labels(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def names(tested: TestedDataset) -> None:
+def names(tested: CheckedDataset) -> None:
     """Classes and domains have different names."""
     check_names("classes", tested.data.classes, tested.data.name)
     check_names("domains", tested.data.domains, tested.data.name)
 
 
 @KIT.rule
-def training_set(tested: TestedDataset) -> None:
+def training_set(tested: CheckedDataset) -> None:
     """The first ``n_train`` images, at least one, are the training set."""
     count = len(tested.data.labels)
     if type(tested.data.n_train) is not int or not 1 <= tested.data.n_train <= count:
@@ -186,7 +183,7 @@ def training_set(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def columns(tested: TestedDataset) -> None:
+def columns(tested: CheckedDataset) -> None:
     """Writers and domains are int64 (N,), each domain is the index of a name; others are numbers or text."""
     data, count = tested.data, len(tested.data.labels)
     for name, values in (("writer", data.writer), ("domain", data.domain)):
@@ -203,7 +200,7 @@ def columns(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def checksum(tested: TestedDataset) -> None:
+def checksum(tested: CheckedDataset) -> None:
     """``content``, and ``checksum`` of a data set that is read, are those of the images and labels."""
     data = tested.data
     computed = ordered_checksum(data.images, data.labels, data.classes, data.n_train)
@@ -214,7 +211,7 @@ def checksum(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def statistics(tested: TestedDataset) -> None:
+def statistics(tested: CheckedDataset) -> None:
     """``mean`` and ``std`` are those of the training samples, per channel; of images, scaled to [0, 1]."""
     expected = training_statistics(tested.data.images, tested.data.n_train)
     for name, values in expected.items():
@@ -224,7 +221,7 @@ def statistics(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def notes(tested: TestedDataset) -> None:
+def notes(tested: CheckedDataset) -> None:
     """``notes`` state which classes have no images, no training images or no test images."""
     data = tested.data
     for note in class_notes(data):
@@ -233,7 +230,7 @@ def notes(tested: TestedDataset) -> None:
 
 
 @KIT.rule
-def simulation(tested: TestedDataset) -> None:
+def simulation(tested: CheckedDataset) -> None:
     """A small federation on some of the images is simulated with finite losses."""
     data = tested.data
     chosen = generator(0, "conformance").permutation(len(data.labels))[: CLIENTS * SAMPLES]
@@ -242,6 +239,4 @@ def simulation(tested: TestedDataset) -> None:
     clients = Partition("file:synthetic.json", train, test, data.checksum)
     config = Config(model=fitting(data.shape), rounds=2, epochs=1, batch_size=4, participation=1.0, lr=0.01)
     (result,) = simulate(config, data, clients, (0,), Execution(device="cpu"))
-    losses = [entry.train_loss for entry in result.metrics.rounds]
-    if not all(map(math.isfinite, losses)):
-        raise Violated(f"the training losses are {', '.join(f'{loss:.4g}' for loss in losses)}")
+    check_finite(result)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tqdm import tqdm
 
 from pfl.core.errors import InvalidInput
 from pfl.run import fingerprint
@@ -46,17 +48,11 @@ def files() -> dict[Path, list[Case]]:
     return {fingerprint.BUILTIN: ours, next(filter(Path.exists, known), known[-1]): theirs}
 
 
-def examine(
-    accepted: AcceptedCode,
-    everything: Sequence[Case],
-    unknown: Collection[str],
-    progress: Callable[[int], None] = lambda _: None,
-) -> EditOutcome:
+def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collection[str]) -> EditOutcome:
     """Run the cases that an edit of the components ``unknown`` concerns, and those that are not recorded.
 
     Args:
         everything: all cases of the file.
-        progress: called after each case with the number of all.
 
     Raises:
         InvalidInput: edited kernels do not run on this machine.
@@ -67,9 +63,25 @@ def examine(
     chosen = concerned(unknown, everything)
     chosen += [case for case in everything if case.key not in accepted.battery and case not in chosen]
     outcome = EditOutcome()
-    _run(chosen, accepted, unknown, outcome, progress)
-    moved = [case for case in everything if f"network {case.model}" in outcome.moved and case not in chosen]
-    _run(moved, accepted, unknown, outcome, progress)  # whose recorded results are of the network before
+    names = {key.rpartition(" #")[0] for key in accepted.battery}
+    bar = tqdm(desc="battery", unit="case", disable=None)
+
+    def run(chosen: Sequence[Case]) -> None:
+        bar.total = bar.n + len(chosen)
+        for answer in answers(chosen, accepted.battery):
+            outcome.answers.append(answer)
+            bar.update()
+            # Code that was edited together with what a case asks has moved, as far as one can see.
+            asks_otherwise = answer.moved is None and answer.case.name in names
+            if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
+                for subject in subjects(answer.case, unknown) if unknown else ():
+                    outcome.moved.setdefault(subject, []).append(answer)
+
+    with bar:
+        run(chosen)
+        # The recorded results of these cases are of the network before the edit.
+        moved = [case for case in everything if f"network {case.model}" in outcome.moved]
+        run([case for case in moved if case not in chosen])
     return outcome
 
 
@@ -79,24 +91,6 @@ def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutco
     results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
     results |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}
     fingerprint.enter(list(outcome.moved), results, file)
-
-
-def _run(
-    chosen: Sequence[Case],
-    accepted: AcceptedCode,
-    unknown: Collection[str],
-    outcome: EditOutcome,
-    progress: Callable[[int], None],
-) -> None:
-    names = {key.rpartition(" #")[0] for key in accepted.battery}
-    for answer in answers(chosen, accepted.battery):
-        outcome.answers.append(answer)
-        progress(len(chosen))
-        # Code that was edited together with what a case asks has moved, as far as one can see.
-        asks_otherwise = answer.moved is None and answer.case.name in names
-        if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
-            for subject in subjects(answer.case, unknown) if unknown else ():
-                outcome.moved.setdefault(subject, []).append(answer)
 
 
 def _named(case: Case) -> tuple[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ import torch
 from pfl.core.errors import check_names
 from pfl.core.text import amount, first_line
 from pfl.run.errors import cause_of
+
+if TYPE_CHECKING:
+    from pfl.engine.result import Result
 
 T = TypeVar("T")
 Check = Callable[[T], None]
@@ -82,6 +86,13 @@ class Kit(Generic[T]):
                 break
         if lines:
             raise Violations(name, lines) from crash
+
+
+def check_finite(result: Result) -> None:
+    """Check that a simulation did not diverge, and that its training losses are finite."""
+    losses = [entry.train_loss for entry in result.metrics.rounds]
+    if result.metrics.diverged_at is not None or not all(map(math.isfinite, losses)):
+        raise Violated(f"the training losses are {', '.join(f'{loss:.4g}' for loss in losses)}")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,8 +33,9 @@ from pfl.run.api import known_method
 from pfl.run.simulate import make_simulation, simulate, simulate_together
 from pfl.run.validation import validated
 from pfl.testing.battery import Values, close, values_of
+from pfl.testing.cases import other_choices
 from pfl.testing.emulated import DEVICE, emulated, emulated_gpu
-from pfl.testing.kit import Kit, Violated, random_state
+from pfl.testing.kit import Kit, Violated, check_finite, random_state
 from pfl.testing.synthetic import make_clients, make_dataset
 
 CONFIG = Config(
@@ -56,8 +56,11 @@ SIZES = (20, 9, 14, 5, 16, 12)
 TOLERANCE = 1e-9
 """Of the backends in float64, absolute and relative."""
 
+LOOP = Execution(device="cpu", backend="loop")
+STACKED = Execution(device="cpu", backend="stacked")
 
-class TestedMethod:
+
+class CheckedMethod:
     """A method with the simulations that several rules compare.
 
     Attributes:
@@ -67,16 +70,13 @@ class TestedMethod:
         dataset, partition: a small synthetic federation.
     """
 
-    __test__ = False  # pytest would collect a class of this name
-
     def __init__(self, method: str | Method | type[Method]):
-        own: Mapping[str, Any] = {}
+        self.own: dict[str, Any] = {}
         if isinstance(method, str):
             self.name = method
         else:
-            self.name, own = known_method(method)
+            self.name, self.own = known_method(method)
         self.cls = METHODS[self.name]
-        self.own = dict(own)
         self.dataset = make_dataset()
         self.partition = make_clients(self.dataset, SIZES)
         self._whole: dict[str, Values] = {}
@@ -91,12 +91,7 @@ class TestedMethod:
         own = {**self.own, **changes.pop("hyperparameters", {})}
         return dataclasses.replace(CONFIG, method=self.name, hyperparameters=own, **changes)
 
-    def run(
-        self,
-        execution: Execution = Execution(device="cpu", backend="loop"),
-        clients: Partition | None = None,
-        **changes: Any,
-    ) -> Result:
+    def run(self, execution: Execution = LOOP, clients: Partition | None = None, **changes: Any) -> Result:
         """One simulation with one seed."""
         divided = clients or self.partition
         (result,) = simulate(self.config(**changes), self.dataset, divided, (0,), execution)
@@ -129,7 +124,7 @@ class TestedMethod:
         return values | {f"models, {name}": stack for name, stack in models["tensors"].items()}
 
 
-KIT: Kit[TestedMethod] = Kit()
+KIT: Kit[CheckedMethod] = Kit()
 
 
 def check_method(method: str | Method | type[Method], rules: Sequence[str] | None = None) -> None:
@@ -143,7 +138,7 @@ def check_method(method: str | Method | type[Method], rules: Sequence[str] | Non
         Violations: with one line for each violated rule.
         InvalidInput: the method or a rule is unknown.
     """
-    tested = TestedMethod(method)
+    tested = CheckedMethod(method)
     KIT.check(tested.name, tested, rules)
 
 
@@ -151,7 +146,7 @@ def check_method(method: str | Method | type[Method], rules: Sequence[str] | Non
 
 
 @KIT.rule
-def docstring(tested: TestedMethod) -> None:
+def docstring(tested: CheckedMethod) -> None:
     """The docstring has the fields Source, State, Evaluated and Differs from the authors, in this order."""
     fields = tested.cls.fields()
     if missing := [name for name in FIELDS if not fields.get(name)]:
@@ -161,7 +156,7 @@ def docstring(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def hyperparameters(tested: TestedMethod) -> None:
+def hyperparameters(tested: CheckedMethod) -> None:
     """Every option is declared with `hyper` in a frozen dataclass, with a description and a valid default."""
     cls = tested.cls
     if bare := [name for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)]:
@@ -176,7 +171,7 @@ def hyperparameters(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def search_space(tested: TestedMethod) -> None:
+def search_space(tested: CheckedMethod) -> None:
     """Every search range is increasing and within the domain, and ``when`` names another one's choices."""
     declarations = tested.cls.declarations()
     for name, declared in declarations.items():
@@ -211,7 +206,7 @@ def _check_range(name: str, declared: Hyperparameter, default: Any) -> None:
 
 
 @KIT.rule
-def warm_up(tested: TestedMethod) -> None:
+def warm_up(tested: CheckedMethod) -> None:
     """``warm_up(rounds)`` is an integer in [0, rounds]."""
     for rounds in (1, 10, 1000):
         first = tested.method.warm_up(rounds)
@@ -223,41 +218,34 @@ def warm_up(tested: TestedMethod) -> None:
 
 
 @KIT.decisive
-def simulation(tested: TestedMethod) -> None:
+def simulation(tested: CheckedMethod) -> None:
     """A short simulation ends with finite losses, and the reported moment is evaluated."""
-    metrics = tested.run().metrics
-    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    check_finite(tested.run())
 
 
 @KIT.rule
-def backends(tested: TestedMethod) -> None:
+def backends(tested: CheckedMethod) -> None:
     """The backends loop and stacked agree in float64 within 1e-9, at every moment."""
-    _agree(tested.numbers("stacked"), tested.numbers(), "stacked")
+    _check_backends(tested)
 
 
 @KIT.rule
-def full_participation(tested: TestedMethod) -> None:
+def full_participation(tested: CheckedMethod) -> None:
     """The backends agree if all clients take part."""
-    stacked, loop = (tested.numbers(backend, participation=1.0) for backend in ("stacked", "loop"))
-    _agree(stacked, loop, "stacked")
+    _check_backends(tested, participation=1.0)
 
 
 @KIT.rule
-def choices(tested: TestedMethod) -> None:
+def choices(tested: CheckedMethod) -> None:
     """The backends agree for every other choice of a hyperparameter."""
     for name, declared in tested.cls.declarations().items():
-        default = getattr(tested.method, name)
-        if declared.choices is None and not isinstance(default, bool):
-            continue
-        for choice in declared.choices or (False, True):
-            if choice != default:
-                changes = {"hyperparameters": {name: choice}, "model": "lenet5", "rounds": 2}
-                stacked, loop = (tested.numbers(backend, **changes) for backend in ("stacked", "loop"))
-                _agree(stacked, loop, f"stacked with {name}={choice}")
+        for choice in other_choices(declared, getattr(tested.method, name)):
+            changes = {"hyperparameters": {name: choice}, "model": "lenet5", "rounds": 2}
+            _check_backends(tested, f"stacked with {name}={choice}", **changes)
 
 
 @KIT.rule
-def stack(tested: TestedMethod) -> None:
+def stack(tested: CheckedMethod) -> None:
     """Trials that differ in learning rate and real-valued hyperparameters agree with each computed alone."""
     config = validated(tested.config())
     nearby = {name: _other(tested.method, name, value) for name, value in tested.method.numbers().items()}
@@ -266,30 +254,28 @@ def stack(tested: TestedMethod) -> None:
         dataclasses.replace(config, lr=config.lr / 2),
         dataclasses.replace(config, lr=config.lr / 4, hyperparameters={**config.hyperparameters, **nearby}),
     ]
-    seeds, execution = (0, 1), Execution(device="cpu", backend="stacked")
-    together = simulate_together(configs, tested.dataset, tested.partition, seeds, execution)
+    seeds = (0, 1)
+    together = simulate_together(configs, tested.dataset, tested.partition, seeds, STACKED)
     for config, results in zip(configs, together, strict=True):
-        loop = Execution(device="cpu", backend="loop")
-        alone = simulate(config, tested.dataset, tested.partition, seeds, loop)
+        alone = simulate(config, tested.dataset, tested.partition, seeds, LOOP)
         for ours, theirs in zip(results, alone, strict=True):
             _agree(values_of(ours.metrics), values_of(theirs.metrics), "together")
 
 
 @KIT.rule
-def adaptation(tested: TestedMethod) -> None:
+def adaptation(tested: CheckedMethod) -> None:
     """Trials that differ in what only `adaptation` reads are trained once, and equal each computed alone."""
     for name, declared in tested.cls.declarations().items():
         if declared.adaptation:
             other = {name: _other(tested.method, name, getattr(tested.method, name))}
             configs = [tested.config(), tested.config(hyperparameters=other)]
-            execution = Execution(device="cpu", backend="loop")
-            _, (together,) = simulate_together(configs, tested.dataset, tested.partition, (0,), execution)
+            _, (together,) = simulate_together(configs, tested.dataset, tested.partition, (0,), LOOP)
             alone = tested.numbers(hyperparameters=other)
             _equal(values_of(together.metrics), alone, f"trained once for another {name}")
 
 
 @KIT.rule
-def device(tested: TestedMethod) -> None:
+def device(tested: CheckedMethod) -> None:
     """Tensors on an emulated device give the same numbers in both backends."""
     for backend in ("loop", "stacked"):
         with emulated():
@@ -299,7 +285,7 @@ def device(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def graphs(tested: TestedMethod) -> None:
+def graphs(tested: CheckedMethod) -> None:
     """Steps that are recorded and replayed, as CUDA graphs are, give the same numbers."""
     with emulated_gpu() as gpu:
         there = values_of(tested.run(Execution(device=str(DEVICE), backend="stacked")).metrics)
@@ -309,17 +295,16 @@ def graphs(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def local_batch_norm(tested: TestedMethod) -> None:
+def local_batch_norm(tested: CheckedMethod) -> None:
     """The backends agree with ``bn_stats="local"``."""
-    stacked, loop = (tested.numbers(backend, bn_stats="local") for backend in ("stacked", "loop"))
-    _agree(stacked, loop, "stacked")
+    _check_backends(tested, bn_stats="local")
 
 
 # ---- reproducibility -----------------------------------------------------------------------------------
 
 
 @KIT.rule
-def determinism(tested: TestedMethod) -> None:
+def determinism(tested: CheckedMethod) -> None:
     """A second run is bit-identical, regardless of the global random states of Python, NumPy and torch."""
     runs = []
     for seed in (1, 2):
@@ -329,7 +314,7 @@ def determinism(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def resume(tested: TestedMethod) -> None:
+def resume(tested: CheckedMethod) -> None:
     """An interrupted run that is resumed from its checkpoint is bit-identical to a whole one."""
 
     class CrashError(Exception):
@@ -342,7 +327,7 @@ def resume(tested: TestedMethod) -> None:
     options: dict[str, Any] = {"dtype": "float32", "rounds": 4}
     whole = tested.bits(Execution(), **options)
     with TemporaryDirectory() as folder, patch.object(checkpoint, "EVERY", 2):
-        execution = Execution(device="cpu", backend="loop", checkpoint_dir=folder, code="conformance")
+        execution = dataclasses.replace(LOOP, checkpoint_dir=folder, code="conformance")
         config = tested.config(**options)
         try:
             simulate(config, tested.dataset, tested.partition, (0,), execution, crash)
@@ -352,7 +337,7 @@ def resume(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def forked_workers(tested: TestedMethod) -> None:
+def forked_workers(tested: CheckedMethod) -> None:
     """Two worker processes give bit-identical results to one."""
     options: dict[str, Any] = {"dtype": "float32", "participation": 1.0, "epochs": 1}
     with patch.object(workers, "WORTHWHILE", -1.0):  # every call is worth a fork
@@ -361,7 +346,7 @@ def forked_workers(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def hooks(tested: TestedMethod) -> None:
+def hooks(tested: CheckedMethod) -> None:
     """`participants`, `phases`, `adaptation` and `personal` change no state and return the same twice."""
     method, server = tested.after_rounds(2)
     begin_round(server, method)
@@ -382,7 +367,7 @@ def hooks(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def traffic(tested: TestedMethod) -> None:
+def traffic(tested: CheckedMethod) -> None:
     """Counted traffic is not negative; if clients affect each other, something is counted down and up."""
     own, *others = tested.partition.train
     # The first client keeps its samples, and the others have each other's.
@@ -407,10 +392,9 @@ def traffic(tested: TestedMethod) -> None:
 
 
 @KIT.rule
-def unseen_clients(tested: TestedMethod) -> None:
+def unseen_clients(tested: CheckedMethod) -> None:
     """Clients that join after training have not influenced it, and the backends agree on their accuracies."""
-    execution = Execution(device="cpu", backend="loop")
-    metrics = tested.run(execution, unseen=0.3).metrics
+    metrics = tested.run(unseen=0.3).metrics
     if metrics.unseen is None:
         raise Violated("the simulation diverged")
     unseen = {client.client for client in metrics.unseen.per_client}
@@ -418,35 +402,31 @@ def unseen_clients(tested: TestedMethod) -> None:
     for client in unseen:
         train[client], test[client] = train[client][:-2], train[client][-2:]
     others = dataclasses.replace(tested.partition, train=tuple(train), test=tuple(test))
-    again = tested.run(execution, others, unseen=0.3).metrics
+    again = tested.run(clients=others, unseen=0.3).metrics
     values, expected = (values_of(dataclasses.replace(run, unseen=None)) for run in (again, metrics))
     _equal(values, expected, "with other samples of the unseen clients")
-    stacked, loop = (tested.numbers(backend, unseen=0.3) for backend in ("stacked", "loop"))
-    _agree(stacked, loop, "stacked")
+    _check_backends(tested, unseen=0.3)
 
 
 # ---- small clients -------------------------------------------------------------------------------------
 
 
 @KIT.rule
-def lone_client(tested: TestedMethod) -> None:
+def lone_client(tested: CheckedMethod) -> None:
     """A federation of one client is simulated."""
-    metrics = tested.run(clients=make_clients(tested.dataset, [20]), participation=1.0).metrics
-    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    check_finite(tested.run(clients=make_clients(tested.dataset, [20]), participation=1.0))
 
 
 @KIT.rule
-def small_clients(tested: TestedMethod) -> None:
+def small_clients(tested: CheckedMethod) -> None:
     """Clients with a single minibatch, or a single sample, are simulated in both backends."""
     clients = make_clients(tested.dataset, [8, 1, 20])
-    for backend in ("loop", "stacked"):
-        execution = Execution(device="cpu", backend=backend)
-        metrics = tested.run(execution, clients, participation=1.0).metrics
-        _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    for execution in (LOOP, STACKED):
+        check_finite(tested.run(execution, clients, participation=1.0))
 
 
 @KIT.rule
-def one_class(tested: TestedMethod) -> None:
+def one_class(tested: CheckedMethod) -> None:
     """A client whose samples are all of one class is simulated."""
     members = np.flatnonzero(tested.dataset.labels == 0)
     others = np.flatnonzero(tested.dataset.labels != 0)
@@ -456,16 +436,15 @@ def one_class(tested: TestedMethod) -> None:
         test=(members[12:20], others[30:40], others[40:50]),
         data_checksum=tested.dataset.checksum,
     )
-    metrics = tested.run(clients=clients, participation=1.0).metrics
-    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+    check_finite(tested.run(clients=clients, participation=1.0))
 
 
 # ---- comparisons ---------------------------------------------------------------------------------------
 
 
-def _check_finite(diverged_at: int | None, losses: Sequence[float]) -> None:
-    if diverged_at is not None or not all(map(math.isfinite, losses)):
-        raise Violated(f"the training losses are {', '.join(f'{loss:.4g}' for loss in losses)}")
+def _check_backends(tested: CheckedMethod, where: str = "stacked", **changes: Any) -> None:
+    """Check that the backends agree in a simulation with ``changes``."""
+    _agree(tested.numbers("stacked", **changes), tested.numbers(**changes), where)
 
 
 def _agree(values: Values, expected: Values, what: str) -> None:
@@ -514,11 +493,10 @@ def _comparable(phase: Phase) -> list[Any]:
 
 def _other(method: Method, name: str, value: Any) -> Any:
     """Another accepted value of a hyperparameter."""
-    choices = method.declarations()[name].choices
     if type(value) is float:
         nearby: Sequence[Any] = (value * 0.8, value + 0.1, value * 1.2)
     else:
-        nearby = choices or ([not value] if type(value) is bool else [value + 1, value - 1])
+        nearby = other_choices(method.declarations()[name], value) or [value + 1, value - 1]
     for near in nearby:
         try:
             dataclasses.replace(method, **{name: near})

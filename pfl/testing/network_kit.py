@@ -34,10 +34,8 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class TestedNetwork:
+class CheckedNetwork:
     """A network, the shape of its images, and whether each seed initialises it."""
-
-    __test__ = False  # pytest would collect a class of this name
 
     name: str
     shape: Shape
@@ -63,7 +61,7 @@ class TestedNetwork:
         return x, torch.randint(CLASSES, (count,), generator=stream)
 
 
-KIT: Kit[TestedNetwork] = Kit()
+KIT: Kit[CheckedNetwork] = Kit()
 
 
 def check_network(
@@ -86,7 +84,7 @@ def check_network(
     """
     name = network if isinstance(network, str) else known_model(network)
     MODELS[name]  # an unknown name is no violation
-    tested = TestedNetwork(name, shape or _accepted(name), not isinstance(network, nn.Module))
+    tested = CheckedNetwork(name, shape or _accepted(name), not isinstance(network, nn.Module))
     KIT.check(name, tested, rules)
 
 
@@ -110,7 +108,7 @@ def _zeros(shape: Shape) -> Tensor:
 
 
 @KIT.decisive
-def logits(tested: TestedNetwork) -> None:
+def logits(tested: CheckedNetwork) -> None:
     """The network is built, and gives a logit per class for any number of classes."""
     for classes in (CLASSES, 3) if tested.initialised else (CLASSES,):
         shape = tuple(tested.make(classes=classes)(tested.images()[0]).shape)
@@ -119,7 +117,7 @@ def logits(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def stages(tested: TestedNetwork) -> None:
+def stages(tested: CheckedNetwork) -> None:
     """Extractor and head, and the stages together, have every parameter once; none is shared."""
     network = tested.make()
     owned = [id(p) for part in (network.extractor, network.head) for p in part.parameters()]
@@ -131,7 +129,7 @@ def stages(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def image_size(tested: TestedNetwork) -> None:
+def image_size(tested: CheckedNetwork) -> None:
     """Samples that are too small are an `InvalidInput`."""
     shape: Shape = (tested.shape[0], *[1] * (len(tested.shape) - 1))
     if isinstance(tested.shape, TokenShape):
@@ -149,7 +147,7 @@ def image_size(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def initialisation(tested: TestedNetwork) -> None:
+def initialisation(tested: CheckedNetwork) -> None:
     """The seed decides the initial weights, and torch's random state alone."""
     if not tested.initialised:
         return
@@ -163,7 +161,7 @@ def initialisation(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def determinism(tested: TestedNetwork) -> None:
+def determinism(tested: CheckedNetwork) -> None:
     """A training step has no other randomness than `nn.Dropout`, and evaluation has none."""
     network, (x, _) = tested.make(), tested.images()
     for mode in (True, False):
@@ -177,7 +175,7 @@ def determinism(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def stacked(tested: TestedNetwork) -> None:
+def stacked(tested: CheckedNetwork) -> None:
     """Losses, gradients and buffers of stacked clients are those of each client alone, in float64."""
     networks = [tested.make(key=k, seed=k) for k in range(3)]
     batches = [tested.images(seed=k) for k in range(3)]
@@ -207,7 +205,7 @@ def stacked(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def single_client(tested: TestedNetwork) -> None:
+def single_client(tested: CheckedNetwork) -> None:
     """Layers that are faster for a single client give the same gradients."""
     network, (x, y) = tested.make(), tested.images()
     expected = _gradients(network, x, y)
@@ -219,7 +217,7 @@ def single_client(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def padding(tested: TestedNetwork) -> None:
+def padding(tested: CheckedNetwork) -> None:
     """Padding after the real images of a batch does not change the gradients."""
     network, (x, y) = tested.make(), tested.images(BATCH + 2)
     expected = _gradients(network, x[:BATCH], y[:BATCH])
@@ -231,7 +229,7 @@ def padding(tested: TestedNetwork) -> None:
 
 
 @KIT.rule
-def device(tested: TestedNetwork) -> None:
+def device(tested: CheckedNetwork) -> None:
     """A step on an emulated device gives the same gradients."""
     network, (x, y) = tested.make(), tested.images()
     expected = _gradients(network, x, y)

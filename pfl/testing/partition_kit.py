@@ -15,15 +15,14 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition, make_partition, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule
+from pfl.run.api import known_name
 from pfl.testing.kit import Kit, Violated, random_state
 from pfl.testing.synthetic import make_dataset
 
 
 @dataclasses.dataclass(frozen=True)
-class TestedPartition:
+class CheckedPartition:
     """A partition rule with its options, and the data that it divides."""
-
-    __test__ = False  # pytest would collect a class of this name
 
     spec: str
     dataset: Dataset
@@ -39,7 +38,7 @@ class TestedPartition:
         return make_partition(self.spec + options, self.dataset, self.clients)
 
 
-KIT: Kit[TestedPartition] = Kit()
+KIT: Kit[CheckedPartition] = Kit()
 
 
 def check_partition(
@@ -61,14 +60,8 @@ def check_partition(
         Violations: with one line for each violated rule.
         InvalidInput: the partition rule or a rule of the kit is unknown.
     """
-    if isinstance(rule, str):
-        spec = rule
-    else:
-        spec = rule.__module__.rpartition(".")[2]
-        if rule.__module__ != f"{PARTITIONS.package}.{spec}":
-            spec = rule.__name__.lower()
-            PARTITIONS.add(spec, rule)
-    tested = TestedPartition(spec, dataset or pooled_images(), clients)
+    spec = rule if isinstance(rule, str) else known_name(PARTITIONS, rule, rule.__name__.lower())
+    tested = CheckedPartition(spec, dataset or pooled_images(), clients)
     KIT.check(tested.rule.__name__, tested, rules)
 
 
@@ -88,7 +81,7 @@ def pooled_images() -> Dataset:
 
 
 @KIT.rule
-def options(tested: TestedPartition) -> None:
+def options(tested: CheckedPartition) -> None:
     """Every option is declared with `hyper` or `text_option` in a frozen dataclass, with a description."""
     rule = tested.rule
     if bare := [name for name, value in vars(rule).items() if isinstance(value, dataclasses.Field)]:
@@ -106,7 +99,7 @@ def options(tested: TestedPartition) -> None:
 
 
 @KIT.rule
-def specification(tested: TestedPartition) -> None:
+def specification(tested: CheckedPartition) -> None:
     """The specification with all defaults written out means the same."""
     canonical, rule = parse_spec(tested.spec)
     again, same = parse_spec(canonical)
@@ -115,7 +108,7 @@ def specification(tested: TestedPartition) -> None:
 
 
 @KIT.decisive
-def samples(tested: TestedPartition) -> None:
+def samples(tested: CheckedPartition) -> None:
     """Every client gets training and test samples of the data set, and no sample is both."""
     _check_samples(tested.make())
 
@@ -132,14 +125,14 @@ def _check_samples(partition: Partition) -> None:
 
 
 @KIT.rule
-def seed(tested: TestedPartition) -> None:
+def seed(tested: CheckedPartition) -> None:
     """The seed decides the partition: another seed gives another one."""
     if tested.make(",seed=0").checksum == tested.make(",seed=1").checksum:
         raise Violated("seed=0 and seed=1 give the same partition")
 
 
 @KIT.rule
-def determinism(tested: TestedPartition) -> None:
+def determinism(tested: CheckedPartition) -> None:
     """The same seed gives the same partition, whatever the global random states are."""
     checksums = set()
     for state in (1, 2):
@@ -150,7 +143,7 @@ def determinism(tested: TestedPartition) -> None:
 
 
 @KIT.rule
-def unchanged_data(tested: TestedPartition) -> None:
+def unchanged_data(tested: CheckedPartition) -> None:
     """The data set is not changed."""
     data = tested.dataset
     columns = {"labels": data.labels, "writer": data.writer, "domain": data.domain}
@@ -162,7 +155,7 @@ def unchanged_data(tested: TestedPartition) -> None:
 
 
 @KIT.rule
-def file(tested: TestedPartition) -> None:
+def file(tested: CheckedPartition) -> None:
     """The partition is the same after it has been saved and loaded."""
     partition = tested.make()
     with TemporaryDirectory() as folder:
@@ -173,7 +166,7 @@ def file(tested: TestedPartition) -> None:
 
 
 @KIT.rule
-def validation(tested: TestedPartition) -> None:
+def validation(tested: CheckedPartition) -> None:
     """Every client has enough training samples to hold out a fifth of them for a search."""
     search = tested.make().with_validation(0.2, tested.dataset.labels)
     for client, (train, test) in enumerate(zip(search.train, search.test, strict=True)):
@@ -182,7 +175,7 @@ def validation(tested: TestedPartition) -> None:
 
 
 @KIT.rule
-def clients(tested: TestedPartition) -> None:
+def clients(tested: CheckedPartition) -> None:
     """An invalid number of clients is refused; without a number, the data decide it or it is refused."""
     _, rule = parse_spec(tested.spec)
     for count in (0, -1):
@@ -203,7 +196,7 @@ def clients(tested: TestedPartition) -> None:
 
 
 @KIT.rule
-def scarcity(tested: TestedPartition) -> None:
+def scarcity(tested: CheckedPartition) -> None:
     """Too few images for all clients are an `InvalidInput`; no client is left without samples."""
     few = 2 * tested.clients
     places = np.linspace(0, len(tested.dataset.labels) - 1, few).astype(np.int64)

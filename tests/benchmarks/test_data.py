@@ -127,6 +127,12 @@ def nothing_computed(monkeypatch) -> None:
     monkeypatch.setattr(data, "published_cells", lambda *_: pytest.fail("figures were read"))
 
 
+def test_a_source_in_the_home_folder_is_found(project, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
+    monkeypatch.setenv("DATA_SOURCE", "~/archives")
+    assert "cifar10" in data._present()
+
+
 @pytest.mark.usefixtures("nothing_computed")
 def test_without_cifar10_the_place_of_its_archive_is_named(project, monkeypatch):
     monkeypatch.delenv("DATA_SOURCE")

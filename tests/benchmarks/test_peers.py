@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from benchmarks import report
+from benchmarks.peers import environments
 from benchmarks.peers.environments import PEERS
 from benchmarks.peers.inputs import write_inputs
 from benchmarks.peers.scripts.work import Record, Work, accuracy, network, tensors
@@ -117,6 +119,22 @@ def test_every_requirement_has_an_exact_version(peer):
     lines = PEERS[peer].requirements.read_text().splitlines()
     assert any(line.startswith(f"{peer}==") for line in lines)
     assert all(line.count("==") == 1 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("error: no Python 3.11\nwarning: two Pythons\nwere found\n", "uv: error: no Python 3.11"),
+        ("  x No solution found:\n  because flwr is too old\n", "uv: because flwr is too old"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_named_with_uvs_reason(said, reason, tmp_path, monkeypatch):
+    def run(*_: object) -> None:
+        raise subprocess.CalledProcessError(2, "uv", stderr=said)
+
+    monkeypatch.setattr(environments, "_run", run)
+    with pytest.raises(InvalidInput, match=f"Flower is not accepted; expected .* with {reason}$"):
+        environments.interpreter(PEERS["flwr"], tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import pytest
 from benchmarks.search import pools, regret
 from benchmarks.search.pools import HELD_OUT, LEFT_OUT, CurvePool
 from benchmarks.search.replay import Replay, holds
-from benchmarks.search.selection import data
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.run.validation import validated
@@ -89,7 +88,7 @@ def test_curves_are_those_of_single_runs(tmp_path):
     for line in pools.make("digits", ["local"], 3, tmp_path / "digits.npz", math.inf):
         assert "3 of 3" in line
     (measured,) = pools.read(tmp_path / "digits.npz")
-    single = pool.measure([1], *data())
+    single = pool.measure([1])
     assert measured.accuracy[1] == pytest.approx(single.accuracy[1], abs=1)
     assert (measured.samples[1] == single.samples[1]).all()
 

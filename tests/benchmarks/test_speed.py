@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    accuracy,
     breakdown,
     faults,
     gpu,
@@ -22,7 +23,7 @@ from benchmarks import (
     scaling,
     throughput,
 )
-from benchmarks.workload import Workload, in_subprocess
+from benchmarks.workload import Workload, in_subprocess, run
 
 ROOT = Path(__file__).parents[2]
 LITTLE = Workload(
@@ -47,6 +48,14 @@ def test_a_page_is_what_its_template_makes_of_the_measured_figures(page, draw, t
     monkeypatch.setattr(draw, "FOLDER", tmp_path)
     (draw.main if draw is report else draw.draw)()
     assert (tmp_path / "README.md").read_text() == (kept / "README.md").read_text()
+
+
+def test_the_error_of_a_difference_needs_two_seeds(monkeypatch, capsys):
+    monkeypatch.setattr(accuracy, "in_subprocess", lambda *_: pytest.fail("a network was trained"))
+    monkeypatch.setattr("sys.argv", ["benchmarks.accuracy", "--seeds", "1"])
+    with pytest.raises(SystemExit):
+        run(accuracy.main)
+    assert "1 is not in the range" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -77,6 +77,13 @@ def test_the_dtype_is_a_part_of_both_checksums():
     assert as_float.content != as_tokens.content
 
 
+def test_tensors_of_a_precision_that_numpy_lacks_become_float32():
+    features = torch.tensor([[1.5], [2.0]], dtype=torch.bfloat16, requires_grad=True)
+    images = from_arrays(features, [0, 1]).images
+    assert images.dtype == np.float32
+    assert images.tolist() == [[1.5], [2.0]]
+
+
 def test_features_and_channels_are_standardised_by_the_training_samples():
     for name in ("features", "series"):
         data = from_arrays(KINDS[name], LABELS, columns={"subject": SUBJECT}, n_train=16)
@@ -257,6 +264,16 @@ def test_a_parquet_file_is_read(frame, tmp_path):
 def test_a_wrong_column_of_a_table_is_one_clear_line(frame, options, complaint):
     with pytest.raises(InvalidInput, match=complaint):
         pfl.from_table(frame, **options)
+
+
+def test_columns_without_names_are_known_by_their_numbers(frame):
+    named = pfl.from_table(frame, label="passed", columns=["school"], drop=["id"])
+    frame.columns = range(6)
+    numbered = pfl.from_table(frame, label=4, columns=[0], drop=[5])
+    assert numbered.checksum == named.checksum
+    assert list(numbered.columns) == ["0"]
+    with pytest.raises(InvalidInput, match="drop: 6 is not accepted; expected one of 0, 1"):
+        pfl.from_table(frame, label=4, drop=[6])
 
 
 def test_real_numbers_are_no_classes(frame):

@@ -45,6 +45,8 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:0.1,alpha=0.3", "alpha: 0.3 is not accepted; expected one value, not 0.1 as well"),
         ("dirichlet:inf", "alpha: inf is not accepted"),
         ("dirichlet:nan", "alpha: nan is not accepted"),
+        ("dirichlet:0,5", "partition: dirichlet:0,5 is not accepted; expected a point in numbers, as in 0.5"),
+        ("dirichlet:0.1,test=0,25,seed=1", "partition: dirichlet:0.1,test=0,25,seed=1 is not accepted"),
         ("dirichlet:0.1,seed", "seed:"),
         ("dirichlet:0.1,seed=runs", "seed: runs is not accepted"),
         ("file:p.json,seed=run", "seed: run is not accepted; expected a number, because the lists of a file"),

@@ -43,6 +43,12 @@ def test_samples_are_cropped():
     assert data.images[0, 0, 0].tolist() == [60, 70, 80, 90, 100, 110]
 
 
+@pytest.mark.parametrize("size", [(6,), [6, 6], (6, 0), (6.5, 6)])
+def test_samples_are_resized_to_two_positive_integers(size):
+    with pytest.raises(InvalidInput, match=r"^size: .* expected \(height, width\), positive integers$"):
+        pfl.from_samples([(np.zeros((8, 8), np.uint8), 0)], size=size)
+
+
 @pytest.mark.parametrize("size", ["", "0", "8x", "8x8x8", "8,cut", "-8"])
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(InvalidInput, match="expected HEIGHTxWIDTH in pixels"):

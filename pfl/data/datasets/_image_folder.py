@@ -57,12 +57,8 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         notes = (*tree.notes, *_left_out(tree, images), *_alike(classes))
         out.expect(len(images))
         append_images(tree, images, out, _mode(tree, images))
-    return Content(classes, n_train=len(train), formats=formats(images), notes=notes)
-
-
-def formats(images: Sequence[Labelled]) -> tuple[str, ...]:
-    """The endings of image files, as `Content` has them."""
-    return tuple(sorted({PurePosixPath(image.name).suffix[1:].lower() for image in images}))
+    formats = sorted({_suffix(image.name)[1:] for image in images})
+    return Content(classes, n_train=len(train), formats=tuple(formats), notes=notes)
 
 
 def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
@@ -107,24 +103,18 @@ def _left_out(tree: Tree, images: Sequence[Labelled]) -> Iterator[str]:
         InvalidInput: there are more images, such as val/<class>/1.png.
     """
     chosen = {image.name for image in images}
-    more = [name for name in _images(tree) if name not in chosen]
-    if more:
+    if more := [name for name in _images(tree) if name not in chosen]:
         accepted = f"images in train/ and test/ alone, not {more[0]}"
         raise InvalidInput("dataset", str(tree.path), accepted)
     used = {str(folder) for name in chosen for folder in PurePosixPath(name).parents}
-    empty = [
-        name
-        for name in tree.folders
-        if name not in used and _is_visible(name) and str(PurePosixPath(name).parent) in used
-    ]
-    if empty:
+
+    def beside(names: list[str], known: set[str]) -> list[str]:
+        others = (name for name in names if name not in known and _is_visible(name))
+        return [name for name in others if str(PurePosixPath(name).parent) in used]
+
+    if empty := beside(tree.folders, used):
         yield f"folders without images left out: {listed(empty)}"
-    other = [
-        name
-        for name in tree.names
-        if name not in chosen and _is_visible(name) and str(PurePosixPath(name).parent) in used
-    ]
-    if other:
+    if other := beside(tree.names, chosen):
         endings = ", ".join(sorted(SUFFIXES))
         yield f"{amount(len(other), 'file')} left out, as {other[0]!r}; images end in {endings}"
 

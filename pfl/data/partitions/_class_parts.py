@@ -11,11 +11,11 @@ import numpy as np
 from pfl.core.errors import InvalidInput
 from pfl.core.hyper import hyper
 from pfl.core.rounding import whole_part
-from pfl.data.rule import ClassesRule, Draw, Split
+from pfl.data.rule import ClassesRule, Draw, PoolingRule, Split
 
 
 @dataclass(frozen=True)
-class ClassParts(ClassesRule):
+class ClassParts(ClassesRule, PoolingRule):
     """Each class is shuffled and cut into one equal part per client; the remainder is unused.
 
     A client gets the next unassigned part of each class that it drew. Parts that nobody drew are unused.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.data.rule import ClassesRule, Draw, redrawn
+from pfl.data.rule import ClassesRule, Draw, PoolingRule, redrawn
 
 
 @dataclass(frozen=True)
-class Blocks(ClassesRule):
+class Blocks(ClassesRule, PoolingRule):
     """Each class in turn is divided unequally among the first clients that lack classes.
 
     A class goes to ceil(clients * classes per client / classes) clients. All but the last draw their

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.data.rule import ClassesRule, Draw
+from pfl.data.rule import ClassesRule, Draw, PoolingRule
 
 
 @dataclass(frozen=True)
-class Pathological(ClassesRule):
+class Pathological(ClassesRule, PoolingRule):
     """The numbers of clients per class differ by at most one; they share the class equally."""
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pfl.data.rule import ClassesRule, Draw
+from pfl.data.rule import ClassesRule, Draw, PoolingRule
 
 
 @dataclass(frozen=True)
-class Shards(ClassesRule):
+class Shards(ClassesRule, PoolingRule):
     """Each client gets ``classes`` shards of equal size; every sample is used once.
 
     A client has about that many classes: a shard may contain two, and two shards may be of the same class.
