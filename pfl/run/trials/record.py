@@ -55,17 +55,28 @@ class Record:
     @classmethod
     def of(cls, trial: Trial, seed: int, result: Result | None = None, error: str | None = None) -> Record:
         """The record of one seed of ``trial``, computed now by the code that is running."""
-        names = (field.name for field in dataclasses.fields(cls))
-        of_trial = {name: getattr(trial, name) for name in names if hasattr(trial, name)}
         return cls(
-            **{**of_trial, "partition_checksum": trial.partition_of(seed)},
             key=dataclasses.replace(trial, seeds=(seed,)).keys()[0],
+            table=trial.table,
+            cell=trial.cell,
+            setting=trial.setting,
+            row=trial.row,
+            method=trial.method,
             seed=seed,
+            phase=trial.phase,
+            config=dict(trial.config),
+            dataset=trial.dataset,
+            partition=trial.partition,
+            clients=trial.clients,
+            data_checksum=trial.data_checksum,
+            partition_checksum=trial.partition_of(seed),
+            behaviour=trial.behaviour,
             plugins=plugins(trial.config),
             sources=commit(),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             result=result,
             error=error,
+            until=trial.until,
         )
 
     @property
