@@ -7,7 +7,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import get_args
 
@@ -118,30 +118,13 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class OurFinding(Finding):
-    """Outcome of a claim on our numbers.
-
-    Attributes:
-        seeds: behind the answer, if fewer than `SEEDS`; None if they suffice, or the claim is open.
-    """
-
-    seeds: int | None = None
-
-    @property
-    def words(self) -> str:
-        if self.seeds is None:
-            return super().words
-        return f"{super().words} ({'one seed' if self.seeds == 1 else f'{self.seeds} seeds'})"
-
-
-@dataclass(frozen=True)
 class Tested:
     """A claim of the paper, tested on its own numbers, on ours, and on ours after a search, if any."""
 
     claim: TableClaim
     published: Finding
-    ours: OurFinding
-    tuned: OurFinding | None
+    ours: Finding
+    tuned: Finding | None
 
 
 def tally(summary: Summary) -> Tally:
@@ -202,9 +185,7 @@ def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
     }
 
 
-def _ours(
-    claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
-) -> OurFinding:
+def _ours(claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
     """Outcome of a claim on our numbers: as a whole or, if columns are missing, in each that has run."""
     parts = claim.parts(list(columns))
     run = [part for part in parts if part.compared(columns, rows) <= by_seed.keys()]
@@ -216,12 +197,12 @@ def _ours(
     against = [finding for finding in findings if finding.answer != "confirmed"]
     shown = "; ".join(finding.shown for finding in (against or findings) if finding.shown)
     shown = shown.replace("not in 1 of 1 column: ", "not ").replace("not in 1 of 1 pair: ", "")
-    return OurFinding("in part", shown, (held, len(run)), seeds)
+    return Finding("in part", shown, (held, len(run)), seeds)
 
 
 def _whole(
     claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
-) -> OurFinding:
+) -> Finding:
     """Outcome of a claim on the means over the seeds, if nearly all resamples agree (`FIRM`)."""
     compared = claim.compared(columns, rows)
     there = {place: values for place, values in by_seed.items() if place in compared}
@@ -229,18 +210,18 @@ def _whole(
     finding = claim.test(_means(there, dict.fromkeys(seeds, 1)), columns, rows, POINTS)
     fewest = min(map(len, there.values()), default=0)
     if finding.answer == "open":
-        return OurFinding("open", finding.shown)
+        return finding
     if fewest < SEEDS:
-        return OurFinding(finding.answer, finding.shown, seeds=fewest)
+        return replace(finding, seeds=fewest)
     agree = total = 0
     for draw, weight in resamples(seeds):
         total += weight
         agree += weight * (claim.test(_means(there, draw), columns, rows, POINTS).answer == finding.answer)
     if agree >= FIRM * total:
-        return OurFinding(finding.answer, finding.shown)
+        return finding
     share = 100 * agree / total
     shown = f"{finding.answer} on the means ({finding.shown}), but in only {share:.1f} % of resamples"
-    return OurFinding("open", shown)
+    return Finding("open", shown)
 
 
 def resamples(seeds: Sequence[int]) -> Iterator[tuple[Mapping[int, int], int]]:
@@ -335,19 +316,19 @@ def firmness(counted: Tally) -> str:
     return f"{share} provisional: fewer than {SEEDS} seeds."
 
 
-def outcomes(findings: Iterable[OurFinding]) -> str:
+def outcomes(findings: Iterable[Finding]) -> str:
     """The number of claims by their answer on our numbers, in the order of `Answer`.
 
-    >>> outcomes([OurFinding("refuted", "", seeds=1), OurFinding("in part", "", (1, 2))])
+    >>> outcomes([Finding("refuted", "", seeds=1), Finding("in part", "", (1, 2))])
     '1 refuted (one seed), 1 in part (in 1 of 2 columns run)'
     """
-    by_answer: dict[Answer, list[OurFinding]] = {}
+    by_answer: dict[Answer, list[Finding]] = {}
     for finding in findings:
         by_answer.setdefault(finding.answer, []).append(finding)
     return ", ".join(_outcome(name, by_answer[name]) for name in get_args(Answer) if name in by_answer)
 
 
-def _outcome(name: Answer, findings: Sequence[OurFinding]) -> str:
+def _outcome(name: Answer, findings: Sequence[Finding]) -> str:
     notes = []
     if parts := [finding.held for finding in findings if finding.held]:
         held, run = map(sum, zip(*parts, strict=True))

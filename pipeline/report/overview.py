@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from pfl.core.text import amount, signed
-from pipeline.report.agreement import CellOutcome, OurFinding, Tally, firmness, outcomes
+from pipeline.report.agreement import CellOutcome, Tally, firmness, outcomes
 from pipeline.report.formats import literal
 from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original
 from pipeline.report.pairs import sign_of
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import environment, findings_of, write_files
-from pipeline.report.verdict_plots import VerdictPoint, scatter
+from pipeline.report.verdict_plots import scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
-from pipeline.spec.claims import Answer
+from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.csv_file import read_csv
 from pipeline.spec.papers import NUMBERS, load_paper
 from pipeline.spec.paths import REPORTS, table_names
@@ -83,7 +83,7 @@ class TableProgress:
 
     title: str
     cells: tuple[PinnedCell, ...]
-    answers: tuple[OurFinding, ...]
+    answers: tuple[Finding, ...]
     data: tuple[str, ...] = ()
     moments: tuple[MethodsAtMoment, ...] = ()
     table: str = ""
@@ -171,7 +171,7 @@ def write_overview(root: Path) -> Path:
     papers = overview(root)
     points = {
         paper.name: [
-            VerdictPoint(cell.published.mean, cell.ours, cell.verdict)
+            (cell.published.mean, cell.ours, cell.verdict)
             for cell in paper.whole.cells
             if cell.ours is not None and cell.verdict.name in JUDGED
         ]
@@ -299,23 +299,23 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
     return TableProgress(
         title=title,
         cells=tuple(cells),
-        answers=answers or (OurFinding("open", ""),) * len(summary.table.claims),
+        answers=answers or (Finding("open", ""),) * len(summary.table.claims),
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
         moments=tuple(at_one_moment(summary, folder)) if folder else (),
         table=summary.id,
     )
 
 
-def answers_of(folder: Path) -> dict[tuple[str, str], OurFinding]:
+def answers_of(folder: Path) -> dict[tuple[str, str], Finding]:
     """The outcomes of the claims in a table's report, by the paper's words and their place."""
     return {(row["claim"], row["place"]): _finding(row) for row in report_rows(folder / "claims.csv")}
 
 
-def _finding(row: Mapping[str, str]) -> OurFinding:
+def _finding(row: Mapping[str, str]) -> Finding:
     """The outcome of a claim, out of a line of a claims.csv."""
     held = (int(row["held"]), int(row["run"])) if row.get("run") else None
     seeds = int(row["few_seeds"]) if row.get("few_seeds") else None
-    return OurFinding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
+    return Finding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
 
 
 def _is_original(data: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.report.plots import (
@@ -36,15 +35,6 @@ COLOURS = {
 MARKERS = {"reproduced": "o", "higher": "^", "lower": "v", "ratio": "o", "not comparable": "s"}
 
 BAND = f", ± {POINTS:g} points"
-
-
-@dataclass(frozen=True)
-class VerdictPoint:
-    """A cell that was run: the printed number, ours, and the verdict."""
-
-    published: float
-    ours: float
-    verdict: Verdict
 
 
 @as_svg
@@ -85,8 +75,12 @@ def side_by_side(summary: Summary) -> Figure:
 
 
 @as_svg
-def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
-    """One panel per paper: ours against the printed number of every cell that was run."""
+def scatter(papers: Mapping[str, Sequence[tuple[float, float, Verdict]]]) -> Figure:
+    """One panel per paper: ours against the printed number of every cell that was run.
+
+    Args:
+        papers: by name, the printed number of each cell, ours, and the verdict.
+    """
     from matplotlib.lines import Line2D
 
     count = max(3, len(papers))
@@ -95,14 +89,14 @@ def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
     for axes, (paper, points) in zip(grid, papers.items(), strict=False):
         axes.set_title(paper)
         axes.fill_between([0, 100], [-POINTS, 100 - POINTS], [POINTS, 100 + POINTS], color=GRID, lw=0)
-        for point in points:
-            axes.plot(point.published, point.ours, **_marker(point.verdict))
+        for published, ours, verdict in points:
+            axes.plot(published, ours, **_marker(verdict))
         axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", xlabel="Published (%)")
     grid[0].set_ylabel("Ours (%)")
     for axes in grid[len(papers) :]:
         axes.remove()
     level = Line2D([], [], color=GRID, linewidth=7)
-    _legend(figure, level, f"equal{BAND}", [point.verdict for points in papers.values() for point in points])
+    _legend(figure, level, f"equal{BAND}", [verdict for points in papers.values() for *_, verdict in points])
     return figure
 
 
