@@ -50,7 +50,7 @@ class ComparedCell:
             "table": self.table,
             "configuration": self.entry.configuration,
             "status": self.entry.status,
-            "mean": score and score.mean,
+            "mean": self.entry.mean,
             "std": score and score.std,
             "seeds": score.seeds if score else 0,
             "minus": self.minus,
@@ -197,6 +197,6 @@ def _compared(
     keys = [[record.key for record in either.rows] for either in (entry, other)]
     gap = None
     if entry.evaluation.is_accuracy and other.evaluation.is_accuracy:
-        gap = difference((entry.rows, entry.evaluation), (other.rows, other.evaluation))
+        gap = difference(entry, other)
     same = bool(entry.rows) and keys[0] == keys[1] and entry.evaluation == other.evaluation
     return ComparedCell(setting, row, table, entry, minus, gap, same)

@@ -13,9 +13,9 @@ from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of, distinct
 from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
-from pipeline.report.moments import MOMENTS, scored_at
+from pipeline.report.moments import MOMENTS, at_moment
 from pipeline.report.pairs import PairedDifference, mean_difference
-from pipeline.report.summary import Entry, Line, Summary
+from pipeline.report.summary import Line, Summary
 from pipeline.spec.reported import At
 from pipeline.store.scores import Score, reported
 
@@ -217,7 +217,7 @@ def board(summary: Summary) -> Board | None:
                 after.parameters != first.parameters for after, first in zip(entries, before, strict=True)
             ),
             scores={name: score for name in settings if (score := line.entries[name].score)},
-            moments={moment: _mean(_at(entry, moment) for entry in entries) for moment in MOMENTS},
+            moments={moment: _mean(at_moment(entry, moment).mean for entry in entries) for moment in MOMENTS},
             quantities={
                 name: _mean(quantity(entry, column) for entry in entries) for name, column in columns.items()
             },
@@ -302,11 +302,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     listed = list(values)
     known = [value for value in listed if value is not None]
     return statistics.fmean(known) if len(known) == len(listed) else None
-
-
-def _at(entry: Entry, moment: At) -> float | None:
-    score = scored_at(entry, moment)
-    return score.mean if score else None
 
 
 def _all_of(noun: str, names: set[str]) -> str:

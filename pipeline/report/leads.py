@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.core.text import amount, points
-from pfl.run.trials import Record
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
-from pipeline.report.summary import Entry, Line, Summary
-from pipeline.spec.reported import Evaluation
+from pipeline.report.summary import Entry, Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,43 +98,36 @@ def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> 
     return f"First{tuned} in {columns}.{f' {ranks.text}' if ranks else ''}"
 
 
-def methods(summary: Summary, setting: str) -> list[tuple[Line, Entry]]:
-    """The methods of a column that are done and can be ranked, each simulation once for each evaluation."""
-    chosen: dict[tuple[object, ...], tuple[Line, Entry]] = {}
+def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
+    """By label, the methods of a column that are done and can be ranked, with their accuracies in percent;
+    each simulation once for each evaluation."""
+    chosen: dict[tuple[object, ...], tuple[str, tuple[Entry, float]]] = {}
     for line in summary.selected or summary.pinned:
         entry = line.entries[setting]
         if entry.is_ranked and entry.score:
-            keys = tuple(record.key for record in entry.rows)
-            chosen.setdefault((keys, entry.evaluation.model_dump_json()), (line, entry))
-    return list(chosen.values())
+            reading = tuple(record.key for record in entry.rows), entry.evaluation.model_dump_json()
+            chosen.setdefault(reading, (line.label, (entry, entry.score.mean)))
+    return dict(chosen.values())
 
 
 def _lead(summary: Summary, setting: str) -> Lead | None:
-    there = [
-        (line.label, entry, entry.score.mean) for line, entry in methods(summary, setting) if entry.score
-    ]
+    there = methods(summary, setting)
     if len(there) < 2:
         return None
-    ordered = sorted(there, key=lambda candidate: -candidate[2])
-    top = ordered[0][2]
-    best = [candidate for candidate in ordered if candidate[2] == top]
-    others = [candidate for candidate in ordered if candidate[2] < top]
-    first = best[0][1]
-    gaps = {label: difference(_reading(first), _reading(entry)) for label, entry, _ in others}
-    second = others[0][0] if others else "no other"
+    ordered = sorted(there, key=lambda label: -there[label][1])
+    first, top = there[ordered[0]]
+    best = [label for label in ordered if there[label][1] == top]
+    gaps = {label: difference(first, there[label][0]) for label in ordered[len(best) :]}
+    second = next(iter(gaps), "no other")
     return Lead(
         column=summary.columns[setting],
-        best=tuple(label for label, *_ in best),
+        best=tuple(best),
         score=top,
         second=second,
         gap=gaps.get(second),
         level=tuple(label for label, gap in gaps.items() if gap and gap.sign == 0),
         unknown=tuple(label for label, gap in gaps.items() if gap is None or gap.sign is None),
     )
-
-
-def _reading(entry: Entry) -> tuple[Sequence[Record], Evaluation]:
-    return entry.rows, entry.evaluation
 
 
 @dataclass(frozen=True)
@@ -179,7 +170,7 @@ def mean_ranks(summary: Summary) -> Ranks | None:
     import numpy as np
 
     by_column = {
-        name: {line.label: entry.score.mean for line, entry in methods(summary, name) if entry.score}
+        name: {label: mean for label, (_, mean) in methods(summary, name).items()}
         for name in summary.settings
     }
     labels = list(dict.fromkeys(label for column in by_column.values() for label in column))

@@ -114,7 +114,7 @@ def _csv_row(cell: CheckedCell) -> dict[str, Any]:
         "setting": entry.setting,
         "row": entry.row,
         "published": entry.published.mean,
-        "ours": entry.score and entry.score.mean,
+        "ours": entry.mean,
         "difference": entry.difference,
         "verdict": entry.verdict.name,
         "seeds": entry.score.seeds if entry.score else 0,

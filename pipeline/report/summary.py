@@ -19,6 +19,8 @@ from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, score
 
 Configuration = Literal["pinned", "selected"]
+LineKey = tuple[str, Configuration]
+"""A row and its configuration."""
 
 UNTRIED: tuple[Status, ...] = ("not run", "not selected")
 
@@ -59,6 +61,11 @@ class Entry:
         return self.rows + self.diverged
 
     @property
+    def mean(self) -> float | None:
+        """That of the score; None without one."""
+        return self.score.mean if self.score else None
+
+    @property
     def complete(self) -> bool:
         """Whether all requested seeds gave a result."""
         return self.status == "done"
@@ -97,6 +104,15 @@ class Line:
     method: str
     configuration: Configuration
     entries: Mapping[str, Entry]
+
+    @property
+    def key(self) -> LineKey:
+        return self.row, self.configuration
+
+    @property
+    def heading(self) -> str:
+        """The label, and the configuration if the search has selected it."""
+        return self.label + (", selected" if self.configuration == "selected" else "")
 
 
 @dataclass(frozen=True)
