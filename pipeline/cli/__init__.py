@@ -208,9 +208,7 @@ def why_(table: TableName) -> None:
     from pipeline.sweep.collection import pending
     from pipeline.sweep.why import why
 
-    part = load_part(table)
-    ledger = Ledger(current_sources(table))
-    print("\n".join(why(pending(table, part, ledger), ledger)))
+    print("\n".join(why(pending(table, load_part(table), Ledger(current_sources(table))))))
 
 
 def verify_(
