@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
@@ -23,12 +24,13 @@ from pipeline.spec.search_space import (
     Search,
     distribution,
     pinned_value,
+    search_seeds,
     searched,
     with_params,
 )
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
-from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps
+from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps, rungs
 from pipeline.sweep.halving import Proposals, brackets, ranking
 
 if TYPE_CHECKING:
@@ -81,12 +83,21 @@ def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[f
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
-    """The plan of a search around a pinned configuration.
+    """The plan of a search around a pinned configuration, in a table with ``seeds``.
 
     Raises:
-        InvalidInput: the budget does not pay for one trial.
+        InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
     """
-    return SearchPlan.of(search, pinned.rounds, pinned.eval_every, warm_up_of(pinned), seeds)
+    halving = search.halving and not search.has_several_objectives
+    compared_at = rungs(pinned.rounds, pinned.eval_every, warm_up_of(pinned)) if halving else (pinned.rounds,)
+    if search.trials is not None:
+        return SearchPlan(compared_at, search_seeds(seeds), trials=search.trials)
+    assert search.budget is not None
+    if search.budget * len(seeds) < 2:
+        least = math.ceil(100 * 2 / len(seeds)) / 100
+        accepted = f"at least {least:g}: the pinned configuration and one trial"
+        raise InvalidInput("search.budget", f"{search.budget:g}", accepted)
+    return SearchPlan(compared_at, search_seeds(seeds), search.budget * len(seeds) * pinned.rounds)
 
 
 def warm_up_of(config: Config) -> int:
