@@ -16,7 +16,6 @@ from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import JUDGED, NAMES, POINTS, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.table_claims import Place, TableClaim, Values
-from pipeline.store.scores import reported
 
 RESAMPLES = 1000
 """Resamples of the seeds are enumerated up to this number; if there are more, this many are drawn."""
@@ -179,10 +178,7 @@ BySeed = Mapping[Place, Mapping[int, float]]
 
 def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
     entries = [e for line in lines for e in line.entries.values() if e.score and e.setting in settings]
-    return {
-        (entry.setting, entry.row): {record.seed: reported(record, entry.evaluation) for record in entry.rows}
-        for entry in entries
-    }
+    return {(entry.setting, entry.row): entry.by_seed for entry in entries}
 
 
 def _ours(claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:

@@ -17,7 +17,7 @@ from pipeline.report.moments import MOMENTS, at_moment
 from pipeline.report.pairs import PairedDifference, mean_difference
 from pipeline.report.summary import Line, Summary
 from pipeline.spec.reported import At
-from pipeline.store.scores import Score, reported
+from pipeline.store.scores import Score
 
 BASELINE = "fedavg"
 """The row that the first is compared with in words."""
@@ -281,8 +281,7 @@ def _complete(line: Line, settings: Iterable[str]) -> bool:
 
 def _accuracies(line: Line, settings: Iterable[str]) -> np.ndarray:
     """An array (settings, seeds), in percent."""
-    entries = [line.entries[name] for name in settings]
-    return np.array([[reported(record, entry.evaluation) for record in entry.rows] for entry in entries])
+    return np.array([list(line.entries[name].by_seed.values()) for name in settings])
 
 
 def _ranks(labels: Sequence[str], accuracies: Sequence[np.ndarray]) -> Ranks | None:

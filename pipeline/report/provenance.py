@@ -46,7 +46,10 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
             f"of initialisation, participants and batches; {divided}",
         ],
         "Versions": [
-            ", ".join(f"{name} {each_once(versions)}" for name, versions in _versions(rows).items()),
+            ", ".join(
+                f"{name} {each_once(getattr(record.success.versions, name) for record in rows)}"
+                for name in ("python", "torch", "pfl")
+            ),
             f"behaviour: {each_once(record.behaviour for record in rows)}",
         ],
         "Hardware": sorted({machine(record.success.hardware) for record in rows}),
@@ -145,16 +148,6 @@ def plugins(rows: Iterable[Record]) -> list[str]:
     """A line for each third-party plugin package that the records were computed with."""
     distinct = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
     return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(distinct)]
-
-
-def _versions(rows: Sequence[Record]) -> dict[str, list[str]]:
-    """The versions of each package by which ``rows`` were computed."""
-    installed = [record.success.versions for record in rows]
-    return {
-        "python": [versions.python for versions in installed],
-        "torch": [versions.torch for versions in installed],
-        "pfl": [versions.pfl for versions in installed],
-    }
 
 
 def each_once(values: Iterable[Any]) -> str:
