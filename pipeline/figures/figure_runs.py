@@ -70,9 +70,9 @@ class FigureRuns:
             save_division(divisions[name], self.name, name)
         return divisions
 
-    def rows(self) -> dict[str, list[Record]]:
-        """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; missing trials are run
-        as in a sweep."""
+    def rows(self) -> list[tuple[Cell, list[Record]]]:
+        """Each cell with the ledger's rows of the seeds that gave a result; missing trials are run as in a
+        sweep."""
         from pipeline.sweep.scheduler import Scheduler
         from pipeline.sweep.train_sweep import run
 
@@ -83,10 +83,10 @@ class FigureRuns:
             run(self.name, scheduler, self.figure.resources, less=less)
         finally:
             publish(self.name)
-        return {
-            cell.cell.id: self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys])
+        return [
+            (cell.cell, self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys]))
             for cell in scheduler.cells
-        }
+        ]
 
     def _valid(self, cell: Cell, rows: Sequence[Record]) -> list[Record]:
         """Those of a cell's rows that hold a result."""
@@ -97,8 +97,8 @@ class FigureRuns:
         self.used += successful
         return successful
 
-    def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
-        """By cell, for each seed that gave a result, what ``measure`` returned after each round.
+    def measurements(self, measure: Measure) -> list[tuple[Cell, list[list[Any]]]]:
+        """Each cell with what ``measure`` returned after each round, for each seed that gave a result.
 
         A finished run is looked up by its trial's key, the code of ``measure`` and that of the simulation. An
         interrupted run continues from its checkpoint.
@@ -106,13 +106,13 @@ class FigureRuns:
         Raises:
             InvalidInput: no seed of a cell gave a result.
         """
-        measured = {}
+        measured = []
         for cell in self.cells:
             rows = self._valid(cell, [self._measured(trial, measure) for trial in self._trials(cell)])
             if not rows:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            measured[cell.id] = [row.success.measurements for row in rows]
+            measured.append((cell, [row.success.measurements for row in rows]))
         return measured
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:

@@ -20,7 +20,7 @@ SPREAD = "share of the image above half of the map's largest value"
 
 def measure(runs: FigureRuns) -> Numbers:
     """How far each network's maps spread, by image; the maps themselves are images."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     measurement = per_seed[0][-1]
     points = [
         Point(SPREAD, name, image, value)

@@ -22,7 +22,7 @@ MEAN = "mean over pairs of models"
 
 def measure(runs: FigureRuns) -> Numbers:
     """One panel per layer, from 0, with a row and a column per model; and the layers' means over pairs."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     matrices = {
         f"layer {number} ({name})": np.mean([measurements[-1][name] for measurements in per_seed], axis=0)
         for number, name in enumerate(per_seed[0][-1])

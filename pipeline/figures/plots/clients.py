@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 def measure(runs: FigureRuns) -> Numbers:
     """Every client's accuracy in the last round, at the method's own moment; clients count from 1."""
     points = []
-    for cell, rows in runs.rows().items():
-        setting, _, row = cell.partition("/")
+    for cell, rows in runs.rows():
         for client, values in sorted(client_accuracies(rows).items()):
-            points.append(averaged(setting, row, client + 1, values))
+            points.append(averaged(cell.setting, cell.row, client + 1, values))
     return Numbers(points)
 
 

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 def measure(runs: FigureRuns) -> Numbers:
     """The accuracy that the figure's evaluation names, at every evaluation."""
-    cells = {cell.id: cell for cell in runs.cells}
-    points = []
-    for name, rows in runs.rows().items():
-        cell = cells[name]
-        points += [
+    return Numbers(
+        [
             averaged(cell.setting, cell.row, number, values)
+            for cell, rows in runs.rows()
             for number, values in curves_of(rows, cell.evaluation)
         ]
-    return Numbers(points)
+    )
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:

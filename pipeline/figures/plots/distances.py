@@ -23,7 +23,7 @@ SAME, OTHERS = "same classes", "other classes"
 
 def measure(runs: FigureRuns) -> Numbers:
     """D at the figure's rounds, one row and one column per client; the mean over pairs at every round."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     points, means = [], []
     for together in zip(*per_seed, strict=True):
         number = together[0]["round"]

@@ -21,9 +21,7 @@ def measure(runs: FigureRuns) -> Numbers:
     """One panel per data set and one series per kind ("iid", "noniid"): the mean over rounds and clients by
     layer, from 1. Also one panel per setting, with one series per client."""
     means, clients = [], []
-    cells = {cell.id: cell for cell in runs.cells}
-    for name, per_seed in runs.measurements(probe).items():
-        cell = cells[name]
+    for cell, per_seed in runs.measurements(probe):
         for number, layer in enumerate(per_seed[0][0], start=1):
             by_client = np.mean([[cosines[layer] for cosines in rounds] for rounds in per_seed], axis=(0, 1))
             means.append(Point(cell.dataset, _kind(cell.setting), number, float(by_client.mean())))

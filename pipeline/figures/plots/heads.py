@@ -24,7 +24,7 @@ WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 def measure(runs: FigureRuns) -> Numbers:
     """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
     classes that both or neither of a pair has, and over the classes that only one has."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     cosines = np.mean([measurements[-1]["cosines"] for measurements in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])
     points: list[Point] = []

@@ -35,7 +35,7 @@ PRINTED = "correlation of the printed values"
 def measure(runs: FigureRuns) -> Numbers:
     """One panel per metric and one series per pair of clients, ours and as printed. Also each metric's
     correlation with data similarity, over our pairs and over the printed ones."""
-    (per_seed,) = runs.measurements(similarities).values()
+    ((_, per_seed),) = runs.measurements(similarities)
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))
     values = {

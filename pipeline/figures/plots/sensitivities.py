@@ -24,7 +24,7 @@ def measure(runs: FigureRuns) -> Numbers:
     """Sensitivity by feature, relative to the largest of all, for the first seed: one series per class of the
     client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
     classes with the most samples beside the highest of the others."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     relative = np.array([measurements[-1]["sensitivity"] for measurements in per_seed])
     relative /= relative.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])

@@ -23,13 +23,14 @@ def measure(runs: FigureRuns) -> Numbers:
     Raises:
         InvalidInput: the figure does not name its x axis, or a row has no such hyperparameter.
     """
-    cells = {cell.id: (cell.evaluation, _place(cell, runs.figure.x)) for cell in runs.cells}
-    points = []
-    for name, rows in runs.rows().items():
-        evaluation, place = cells[name]
-        if rows:
-            points.append(averaged(*place, [reported(row, evaluation) for row in rows]))
-    return Numbers(points)
+    places = {cell.id: _place(cell, runs.figure.x) for cell in runs.cells}
+    return Numbers(
+        [
+            averaged(*places[cell.id], [reported(row, cell.evaluation) for row in rows])
+            for cell, rows in runs.rows()
+            if rows
+        ]
+    )
 
 
 def _place(cell: Cell, x: str | None) -> tuple[str, str, float]:
