@@ -21,7 +21,7 @@ from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
 from pipeline.sweep.estimate import dry_runs
 from pipeline.sweep.preparation import download, partition, settings_here
-from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan
+from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan, time_of
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import OutOfTime, run, scheduler_of, table_lock
@@ -65,7 +65,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
     scheduler.cells = [cell for cell in scheduler.cells if cell.seen]
     results = outputs.outcome(name, whole, subset, scheduler, seconds)
     left = [pending for pending in planned.runs if pending.key not in computed]
-    more = f"{amount(len(left), 'run')} more would take about {duration(planned.time_of(left))}"
+    more = f"{amount(len(left), 'run')} more would take about {duration(time_of(left, planned.slots))}"
     facts = {
         "hours": f"{hours:g}",
         "took": duration(seconds),
@@ -145,8 +145,7 @@ def _announced(name: str, served: int, planned: RunPlan, hours: float) -> list[s
     ):
         if runs:
             first = f"; the first of {len(runs)}" if len(runs) > SHOWN else ""
-            lines.append(
-                f"{heading}: {amount(len(runs), 'run')}, about {duration(planned.time_of(runs))}{first}:"
-            )
+            took = duration(time_of(runs, planned.slots))
+            lines.append(f"{heading}: {amount(len(runs), 'run')}, about {took}{first}:")
             lines += [f"  {run.cells[0]}, seed {run.seed}: {duration(run.seconds)}" for run in runs[:SHOWN]]
     return lines

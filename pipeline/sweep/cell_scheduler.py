@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from pfl.core.config import Config
@@ -39,10 +40,10 @@ class Candidate:
     trial: Trial
     number: int | None
     after: int = 0
-    keys: tuple[str, ...] = dataclasses.field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", tuple(self.trial.keys()))
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.trial.keys())
 
     @property
     def share(self) -> float:
