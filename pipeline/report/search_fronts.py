@@ -86,8 +86,7 @@ def _front(summary: Summary, name: str) -> Figure:
 
 def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
     """The trials of a cell that ran to the last round with the first seed; none with one objective."""
-    search = next(method.search for method in summary.table.methods if method.id == row)
-    search = search or summary.table.search
+    search = summary.table.searches.get(row)
     cell = next((cell for cell in summary.results.cells if cell.cell == f"{setting}/{row}"), None)
     if not cell or not search or not search.has_several_objectives:
         return []

@@ -104,8 +104,8 @@ def rows(summary: Summary) -> str:
 
     Objectives beside the accuracy are the last columns.
     """
-    searches = [row.search or summary.table.search for row in summary.table.searched_rows]
-    others = list(dict.fromkeys(name for search in searches if search for name in search.objectives[1:]))
+    searches = summary.table.searches.values()
+    others = list(dict.fromkeys(name for search in searches for name in search.objectives[1:]))
     rows = []
     for cell in summary.results.cells:
         records = [record for trial in cell.searched for record in trial.records]

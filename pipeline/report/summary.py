@@ -235,7 +235,7 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
         return Line(row.id, table.row_labels[row.id], row.method, configuration, entries)
 
     pinned = [line(row, "pinned") for row in table.methods]
-    selected = [line(row, "selected") for row in table.searched_rows]
+    selected = [line(row, "selected") for row in table.methods if row.id in table.searches]
     return Summary(
         id=results.table,
         table=table,

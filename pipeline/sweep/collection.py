@@ -162,7 +162,7 @@ def _held(name: str) -> _Held | None:
     ledger = Ledger(current_sources(name))
     scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
     seeds = _shared_seeds(scheduler, whole.seeds)
-    if whole.searched_rows or seeds == whole.seeds:
+    if whole.searches or seeds == whole.seeds:
         seeds = []
     else:
         scheduler = in_memory(name, whole.part(Subset(settings=settings, seeds=seeds)), ledger)

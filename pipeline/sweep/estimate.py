@@ -72,7 +72,7 @@ class Extent:
                 participants = cell.config.participants(cell.clients)
                 epochs += training * cell.config.rounds * cell.config.epochs * participants
         known = all(cell.clients for cell in whole)
-        return cls(len(whole), runs, round(epochs) if known else None, bool(table.searched_rows))
+        return cls(len(whole), runs, round(epochs) if known else None, bool(table.searches))
 
     @property
     def text(self) -> str:

@@ -50,7 +50,7 @@ class Scheduler:
         on_cell: Callable[[CellResult], None] = lambda _: None,
         curves: bool = False,
     ):
-        prior = imported_trials(cells) if table.searched_rows else {}
+        prior = imported_trials(cells) if table.searches else {}
         self.cells = [
             CellScheduler(cell, table, partitions[cell.partition_name], curves, prior.get(cell.id, ()))
             for cell in cells

@@ -143,7 +143,7 @@ def test_the_table_of_a_method_pins_the_rows_of_its_base_without_searches_and_cl
         "- {method: fedavg, search: {trials: 5}}\n- {method: fedavg, as: own, search: {trials: 6}}\n",
     )
     base, table = load_table("small"), load_table(with_method("small", "fedper"))
-    assert not table.searched_rows
+    assert not table.searches
     assert [row.id for row in table.methods] == [*base.row_labels, "fedper"]
     assert [row.model_copy(update={"search": None}) for row in base.methods] == table.methods[:-1]
     assert table.settings == base.settings
