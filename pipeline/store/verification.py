@@ -136,16 +136,7 @@ class Verification:
         if self.of_rounding is not None:
             shown += f", of which rounding may explain {points(self.of_rounding)} up to round {EARLY}"
         same = "" if self.same_kind else "; of another kind of machine"
-        return f"{self.verdict}: {self.name}: {shown}{same} ({self.made_on})"
-
-    @property
-    def made_on(self) -> str:
-        """The machine that computed the published record."""
-        return machine(self.row)
-
-    @property
-    def computed_on(self) -> str:
-        return machine(self.again)
+        return f"{self.verdict}: {self.name}: {shown}{same} ({machine(self.row)})"
 
 
 def _evaluations(first: Record, second: Record) -> Iterator[tuple[Evaluated, Evaluated]]:
