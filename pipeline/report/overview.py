@@ -49,27 +49,6 @@ class PinnedCell(CellOutcome):
 
 
 @dataclass(frozen=True)
-class MethodsAtMoment:
-    """One column of a table whose methods are compared with the paper's own at one moment.
-
-    Attributes:
-        above, level, below: the other methods by the sign of their difference's 95 % interval, each with the
-            difference in points.
-        unknown: those without an interval.
-    """
-
-    table: str
-    column: str
-    moment: str
-    own: str
-    mean: float
-    above: tuple[str, ...]
-    level: tuple[str, ...]
-    below: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class TableProgress:
     """Progress of one table, or of several together: how much has run and is reproduced.
 
@@ -77,7 +56,7 @@ class TableProgress:
         title: its name, or a link where there is a report.
         answers: the outcomes of the paper's claims on our numbers.
         data: identity of its report's data if these are not the original ones; empty otherwise.
-        moments: the paper's own method against the others at one moment.
+        moments: see `at_one_moment`.
         table: name of its file; empty for several together.
     """
 
@@ -85,7 +64,7 @@ class TableProgress:
     cells: tuple[PinnedCell, ...]
     answers: tuple[Finding, ...]
     data: tuple[str, ...] = ()
-    moments: tuple[MethodsAtMoment, ...] = ()
+    moments: tuple[dict[str, Any], ...] = ()
     table: str = ""
 
     @classmethod
@@ -230,14 +209,16 @@ def overview(root: Path) -> list[Group]:
     return groups
 
 
-def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
-    """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
-    own = summary.table.reference
-    lines = (
-        [row for row in report_rows(folder / "moments.csv") if row["configuration"] == "pinned"]
-        if own
-        else []
-    )
+def at_one_moment(summary: Summary, folder: Path) -> list[dict[str, Any]]:
+    """By column and moment, the paper's own method against the others, out of a report's moments.csv; none if
+    the table names no method of the paper.
+
+    The others are ``above``, ``level`` or ``below`` by the sign of their difference's 95 % interval, or
+    ``unknown`` without one, each with the difference in points.
+    """
+    if not (own := summary.table.reference):
+        return []
+    lines = [row for row in report_rows(folder / "moments.csv") if row["configuration"] == "pinned"]
     compared = []
     for moment, title in MOMENTS.items():
         for setting, column in summary.columns.items():
@@ -249,9 +230,19 @@ def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
             for row in sorted(others, key=lambda row: -float(row["difference"])):
                 low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
                 by_sign[sign_of(low, high)].append(f"{row['label']} {signed(float(row['difference']))}")
-            groups = (tuple(by_sign[sign]) for sign in by_sign)
-            link = f"[{literal(summary.table.title)}]({folder.relative_to(folder.parents[1])}/README.md)"
-            compared.append(MethodsAtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
+            compared.append(
+                {
+                    "table": _link(summary, folder),
+                    "column": column,
+                    "moment": title,
+                    "own": mine["label"],
+                    "mean": float(mine["mean"]),
+                    "above": by_sign[1],
+                    "level": by_sign[0],
+                    "below": by_sign[-1],
+                    "unknown": by_sign[None],
+                }
+            )
     return compared
 
 
@@ -293,17 +284,20 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
         else:
             cells.append(PinnedCell(NOT_RUN, published=entry.published))
     answers = tuple(answers_of(folder).values()) if folder else ()
-    title = literal(summary.table.title)
-    if folder and (folder / "README.md").exists():
-        title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
+    reported = folder and (folder / "README.md").exists()
     return TableProgress(
-        title=title,
+        title=_link(summary, folder) if folder and reported else literal(summary.table.title),
         cells=tuple(cells),
         answers=answers or (Finding("open", ""),) * len(summary.table.claims),
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
         moments=tuple(at_one_moment(summary, folder)) if folder else (),
         table=summary.id,
     )
+
+
+def _link(summary: Summary, folder: Path) -> str:
+    """The title of a table, with a link to its report."""
+    return f"[{literal(summary.table.title)}]({folder.relative_to(folder.parents[1])}/README.md)"
 
 
 def answers_of(folder: Path) -> dict[tuple[str, str], Finding]:
