@@ -449,19 +449,9 @@ def figure(
     from pipeline.figures.make import FOLDER, make
     from pipeline.spec.table import Subset
 
-    asked = {
-        "rounds": rounds,
-        "epochs": epochs,
-        "dataset": dataset,
-        "model": model,
-        "clients": clients,
-        "settings": settings,
-        "methods": methods,
-    }
-    options = "".join(f" --{key} {value}" for key, value in asked.items() if value is not None)
     subset = Subset(settings=_names(settings), methods=_names(methods))
-    changes = FigureChanges(rounds, epochs, clients, dataset, model, subset)
-    print("\n".join(make(name, changes, out or FOLDER, options)))
+    changes = FigureChanges(rounds, epochs, dataset, model, clients, subset)
+    print("\n".join(make(name, changes, out or FOLDER)))
 
 
 def _names(text: str | None) -> list[str]:

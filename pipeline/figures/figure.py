@@ -33,10 +33,17 @@ class FigureChanges:
 
     rounds: int | None = None
     epochs: int | None = None
-    clients: int | None = None
     dataset: str | None = None
     model: str | None = None
+    clients: int | None = None
     subset: Subset = field(default_factory=Subset)
+
+    @property
+    def options(self) -> str:
+        """The changes as options of `pfl figure`, with a space before each."""
+        runs = {name: value for name, value in vars(self).items() if name != "subset" and value is not None}
+        parts = {name: ",".join(map(str, names)) for name, names in self.subset if names}
+        return "".join(f" --{name} {value}" for name, value in (runs | parts).items())
 
 
 def parts_of(name: str) -> list[str]:

@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 FOLDER = Path("reports/figures")
 
 
-def make(name: str, changes: FigureChanges, out: Path, options: str = "") -> list[str]:
+def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
     """Make the figure called ``name``, or all its parts, and write the overview of the folder again.
 
     Args:
         changes: what runs instead of what the figure pins.
-        options: ``changes`` as command-line options, for the note on how to make the figure again.
 
     Returns:
         One line per figure: the file, and how many of the paper's claims are confirmed.
@@ -57,7 +56,7 @@ def make(name: str, changes: FigureChanges, out: Path, options: str = "") -> lis
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines, failed = [], 0
     for part, figure, notes in prepared:
-        content, retried = _make(part, figure, notes, out, options)
+        content, retried = _make(part, figure, notes, out, changes.options)
         failed += retried
         answers = [claim["answer"] for claim in answered(content, out)]
         claims = amount(len(answers), "claim")
