@@ -136,11 +136,10 @@ def _validation(steps: Sequence[RecordedStep], trial: int) -> float | None:
 
 
 def _gain(result: CellResult) -> str:
-    selection = result.selection
-    if not selection or not selection.comparisons:
+    if not result.selection or not result.selection.comparisons:
         return ""
-    shown = max(selection.comparisons, key=lambda other: (other.trial == selection.trial, other.gain))
-    return gain(shown.gain, shown.error)
+    (compared,) = result.selection.comparisons
+    return gain(compared.gain, compared.error)
 
 
 def _notes(steps: Sequence[RecordedStep], cell: Cell, imported: int) -> list[str]:

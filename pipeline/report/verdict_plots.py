@@ -66,11 +66,10 @@ def side_by_side(summary: Summary) -> Figure:
     )
     for number, axes in enumerate(figure.axes):
         name_rows(axes, [line.label if number % 3 == 0 else "" for line in summary.pinned])
-    printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
-    name = "published"
-    if any(entry.published.is_accuracy for entry in summary.compared if entry.published):
-        name += BAND
-    _legend(figure, printed, name, [e.verdict for e in summary.compared if e.verdict])
+    banded = any(entry.published.is_accuracy for entry in summary.compared if entry.published)
+    name = "published" + (BAND if banded else "")
+    printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9, label=name)
+    _legend(figure, printed, [entry.verdict for entry in summary.compared if entry.verdict])
     return figure
 
 
@@ -95,8 +94,8 @@ def scatter(papers: Mapping[str, Sequence[tuple[float, float, Verdict]]]) -> Fig
     grid[0].set_ylabel("Ours (%)")
     for axes in grid[len(papers) :]:
         axes.remove()
-    level = Line2D([], [], color=GRID, linewidth=7)
-    _legend(figure, level, f"equal{BAND}", [verdict for points in papers.values() for *_, verdict in points])
+    level = Line2D([], [], color=GRID, linewidth=7, label=f"equal{BAND}")
+    _legend(figure, level, [verdict for points in papers.values() for *_, verdict in points])
     return figure
 
 
@@ -113,14 +112,13 @@ def _marker(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Figure, printed: Line2D, name: str, verdicts: Sequence[Verdict]) -> None:
+def _legend(figure: Figure, printed: Line2D, verdicts: Sequence[Verdict]) -> None:
     """The legend: first the marker of the printed numbers, then those of the verdicts that occur."""
     from matplotlib.lines import Line2D
 
     order = list(COLOURS)
     drawn = {verdict for verdict in verdicts if verdict.name in COLOURS}
     shown = sorted(drawn, key=lambda verdict: (order.index(verdict.name), verdict.provisional))
-    printed.set_label(name)
     handles = [printed]
     for verdict in shown:
         label = f"ours, {verdict.name}" + (" (provisional)" if verdict.provisional else "")

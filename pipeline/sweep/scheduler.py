@@ -128,9 +128,8 @@ class Scheduler:
         """Further trials to run together with ``trial``, which `next` has just returned: those that one
         training serves and, with `stacks`, those for its stack.
         """
-        if self.keeps_models and trial.phase == "final":
-            return []
-        if trial.phase == "search":  # a checkpoint holds a whole stack, but only some trials continue
+        # Models of trials together are not saved. The checkpoint of a search's stack holds all, some continue.
+        if self.keeps_models or trial.phase == "search":
             return []
         adapts = any(declared.adaptation for declared in METHODS[trial.method].declarations().values())
         if not self.stacks and not adapts:  # most methods; asking every open trial would take long
