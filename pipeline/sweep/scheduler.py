@@ -128,7 +128,7 @@ class Scheduler:
         """Further trials to run together with ``trial``, which `next` has just returned: those that one
         training serves and, with `stacks`, those for its stack.
         """
-        # Models of trials together are not saved. The checkpoint of a search's stack holds all, some continue.
+        # Models of trials together are not saved, and only some trials continue a checkpoint of a search.
         if self.keeps_models or trial.phase == "search":
             return []
         adapts = any(declared.adaptation for declared in METHODS[trial.method].declarations().values())
