@@ -18,7 +18,7 @@ from pipeline.cli import exports
 from pipeline.cli import leaderboard as leaderboards
 from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
-from pipeline.cli.stage import TableName, matching_tables
+from pipeline.cli.stage import TableName, matching_tables, some_tables
 
 if TYPE_CHECKING:
     from pipeline.spec.table import Table
@@ -77,12 +77,7 @@ def init(
 
 
 def check(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]...", help="By default those of params.yaml.", autocompletion=matching_tables
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, some_tables("By default those of params.yaml.")] = None,
 ) -> None:
     """Validate tables and the environment before any compute."""
     from pipeline.sweep.check import check_tables
@@ -91,10 +86,7 @@ def check(
 
 
 def tables(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="By default all.", autocompletion=matching_tables),
-    ] = None,
+    names: Annotated[list[str] | None, some_tables("By default all.")] = None,
 ) -> None:
     """List the tables with their size."""
     from pipeline.spec.table import load_table
@@ -311,12 +303,7 @@ def overview() -> None:
 
 def report(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]...",
-            help="By default those of params.yaml; with --publish, all published.",
-            autocompletion=matching_tables,
-        ),
+        list[str] | None, some_tables("By default those of params.yaml; with --publish, all published.")
     ] = None,
     publish: Annotated[
         bool, typer.Option("--publish", help="Also write reports and overview to reports/, which is in git.")
