@@ -67,7 +67,10 @@ def extended(base: Mapping[str, Any], own: Source, name: str) -> dict[str, Any]:
     axes: dict[str, Any] = {}
     with located(str(own.file)):
         if isinstance(changes.get("settings"), dict):
-            axes["settings"] = _settings(base["settings"], changes.pop("settings"), name)
+            axes["settings"] = {
+                key: _begun(base["settings"].get(key, {}), setting, "partition", name, f"settings.{key}.")
+                for key, setting in changes.pop("settings").items()
+            }
         if isinstance(changes.get("methods"), list):
             axes["methods"] = _rows(base["methods"], changes.pop("methods"), name)
         content = _merged(base, changes, name) | axes
@@ -96,14 +99,6 @@ def _merged(
         else:
             content[key] = value
     return content
-
-
-def _settings(base: Mapping[str, Any], own: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The settings of ``own``, each merged into the setting of the same name in ``base``, if there is one."""
-    return {
-        key: _begun(base.get(key, {}), setting, "partition", name, f"settings.{key}.")
-        for key, setting in own.items()
-    }
 
 
 def _rows(base: list[Any], own: list[Any], name: str) -> list[Any]:

@@ -194,9 +194,6 @@ def _report_missing(name: str, scheduler: Scheduler) -> None:
 
 def _shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
     """The seeds that all cells have which have the first one; none if no cell has it."""
-    held = [
-        {seed for seed, key in zip(seeds, cell.pinned.keys, strict=True) if key in cell.seen}
-        for cell in scheduler.cells
-    ]
+    held = [{seed for seed, key in cell.pinned.runs if key in cell.seen} for cell in scheduler.cells]
     begun = [of_cell for of_cell in held if seeds[0] in of_cell]
     return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]
