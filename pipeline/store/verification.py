@@ -69,8 +69,8 @@ class Verification:
 
     @property
     def last(self) -> float:
-        """The difference in the last evaluation, in points."""
-        return self.reported[max(self.reported)]
+        """The difference in the last evaluation, in points; infinite if both have evaluated no round."""
+        return self.reported[max(self.reported)] if self.reported else math.inf
 
     @property
     def early(self) -> float | None:
@@ -130,7 +130,9 @@ class Verification:
     @property
     def text(self) -> str:
         """One line."""
-        shown = f"{signed(self.last)} points in round {max(self.reported)}"
+        shown = "no evaluation of the same round"
+        if self.reported:
+            shown = f"{signed(self.last)} points in round {max(self.reported)}"
         if self.largest > ROUNDING:
             shown += f", at most {points(self.largest)} in any accuracy"
         if self.of_rounding is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,13 @@ def test_a_row_that_is_off_early_fails_unless_another_rounding_changes_as_much(r
 def test_a_row_that_diverged_in_another_round_does_not_agree(row):
     assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}) == "fails"
     assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}, OTHER) == "undecided"
+
+
+def test_rows_that_diverged_before_they_evaluated_one_round_both_have_a_line(row):
+    pair = Verification(with_accuracies(row, {3: 40.0}), "", with_accuracies(row, {4: 40.0}, OTHER))
+    assert pair.last == math.inf
+    assert pair.text.startswith("undecided: ")
+    assert "seed 0: no evaluation of the same round, at most inf in any accuracy" in pair.text
 
 
 def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
