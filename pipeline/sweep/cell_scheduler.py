@@ -46,12 +46,6 @@ class Candidate:
         return tuple(self.trial.keys())
 
     @property
-    def share(self) -> float:
-        """Share of the training of a whole simulation, with one seed."""
-        rounds = int(self.trial.config["rounds"])
-        return ((self.trial.until or rounds) - self.after) / rounds
-
-    @property
     def runs(self) -> Iterator[tuple[int, str]]:
         """The seed and the key of each simulation."""
         return zip(self.trial.seeds, self.keys, strict=True)
