@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
 from pfl.data.partition import of_seed, parse_spec
@@ -195,13 +195,14 @@ class CellScheduler:
         assert self.study and self.cell.search
         config = on_validation(self.study.config(step.trial), self.cell.search.validation)
         until = None if step.until == config.rounds else step.until
-        return self._new_candidate("search", config, (step.seed,), step.trial, until, step.after)
+        trial = self._trial(config, phase="search", seeds=(step.seed,), until=until)
+        return Candidate(trial, step.trial, step.after)
 
     def _selected(self, trial: int) -> Candidate:
         assert self.study
         if trial == PINNED_TRIAL:
             return self.pinned
-        return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
+        return Candidate(self._trial(self.study.config(trial)), trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The records of the cell so far, and the selection of its search."""
@@ -221,24 +222,10 @@ class CellScheduler:
             imported=self._imported,
         )
 
-    def _new_candidate(
-        self,
-        phase: Literal["search", "final"],
-        config: Config,
-        seeds: Sequence[int],
-        number: int,
-        until: int | None = None,
-        after: int = 0,
-    ) -> Candidate:
-        trial = dataclasses.replace(
-            self._base,
-            phase=phase,
-            config=config.to_dict(),
-            seeds=tuple(seeds),
-            behaviour=self._behaviour(config),
-            until=until,
-        )
-        return Candidate(trial, number, after)
+    def _trial(self, config: Config, **changes: Any) -> Trial:
+        """The final trial of another configuration, with ``changes`` to other fields."""
+        behaviour = self._behaviour(config)
+        return dataclasses.replace(self._base, config=config.to_dict(), behaviour=behaviour, **changes)
 
     def _behaviour(self, config: Config) -> str:
         return name_of(config, *images(self.cell.dataset)).name

@@ -167,6 +167,7 @@ class Study:
         self._pinned = pinned
         declared = searched(pinned, search)
         self._space = {name: distribution(pinned.method, name, domain) for name, domain in declared.items()}
+        self._pinned_values = {name: pinned_value(pinned, name) for name in self._space}
         self._conditional = {
             name: domain for name, domain in declared.items() if domain.when and domain.when[0] in self._space
         }
@@ -237,14 +238,12 @@ class Study:
 
     def _ask_one(self, number: int) -> dict[str, Any]:
         if number == PINNED_TRIAL:
-            pinned = {
-                name: pinned_value(self._pinned, name) for name in self._space if self._active(name, {})
-            }
+            pinned = {name: value for name, value in self._pinned_values.items() if self._active(name, {})}
             if any(value <= 0 for name, value in pinned.items() if getattr(self._space[name], "log", False)):
                 self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
                 return pinned
             self._study.enqueue_trial(pinned)
-        elif start := self.algorithm.start(number, self._best_params()):
+        elif start := self.algorithm.start(number, {**self._pinned_values, **self._best[-1]}):
             self._study.enqueue_trial(start)
         trial = self._study.ask(
             {name: range for name, range in self._space.items() if name not in self._conditional}
@@ -254,10 +253,6 @@ class Study:
                 _suggest(trial, name, self._space[name])
         self._trials.append(trial)
         return trial.params
-
-    def _best_params(self) -> dict[str, Any]:
-        pinned = {name: pinned_value(self._pinned, name) for name in self._space}
-        return {**pinned, **self._best[-1]}
 
     def _add_prior(self, pinned: float) -> None:
         """Add the imported trials as observations, given the accuracy of the pinned configuration."""
