@@ -72,12 +72,8 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         "runs": len(computed),
         "left": more if left else "",
         "rule": RULE,
-        "command": " ".join(
-            [
-                f"pfl reproduce {name} --hours {hours:g}",
-                *([f"--settings {','.join(settings)}"] if settings else []),
-            ]
-        ),
+        "command": f"pfl reproduce {name} --hours {hours:g}"
+        + (f" --settings {','.join(settings)}" if settings else ""),
     }
     left_out = [setting for setting in whole.settings if setting not in part.settings]
     write_page(folder, summarise(results), computed, _by_cell(left), left_out, facts)
