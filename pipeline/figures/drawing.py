@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.report.plots import COLOURS, DASHES, INK, WIDTH, place_legend
+from pipeline.report.plots import INK, WIDTH, look_at, place_legend
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -75,19 +75,17 @@ def line_plot(
     panels, names = numbers.panels, {**labels(figure), **names}
     canvas, axes = grid(len(panels), height, across)
     shown = dict.fromkeys(name for series in panels.values() for name in series)
-    looks = {
-        series: {"color": COLOURS[place % len(COLOURS)], "ls": DASHES[place // 6 % len(DASHES)]}
-        for place, series in enumerate(shown, start=1)
-    }
+    looks = {series: look_at(place) for place, series in enumerate(shown, start=1)}
     handles = {}
     for place, (panel, lines) in zip(axes, panels.items(), strict=True):
         place.set(title=names.get(panel, panel), xlabel=x_label, ylabel=y_label)
         for series, points in lines.items():
-            x, mean, std = _columns(points.values())
-            (handles[series],) = place.plot(x, mean, marker=marker, markersize=4, **looks[series])
+            look, (x, mean, std) = looks[series], _columns(points.values())
+            (handles[series],) = place.plot(
+                x, mean, marker=marker, markersize=4, color=look.colour, ls=look.dash
+            )
             if np.isfinite(std).all():
-                low, high = mean - std, mean + std
-                place.fill_between(x, low, high, color=looks[series]["color"], alpha=0.15, linewidth=0)
+                place.fill_between(x, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
     if len(handles) > 1:
         place_legend(canvas, {names.get(series, series): handle for series, handle in handles.items()})
     return canvas

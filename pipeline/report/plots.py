@@ -88,16 +88,15 @@ class Look:
     marker: str
 
 
+def look_at(place: int) -> Look:
+    """The look of a row or a series at a place; they can be distinguished without colour."""
+    again = place // 6
+    return Look(COLOURS[place % len(COLOURS)], DASHES[again % len(DASHES)], MARKERS[again % len(MARKERS)])
+
+
 def looks(lines: Sequence[Line]) -> dict[str, Look]:
-    """The look of each row, by its place in the table; rows can be distinguished without colour."""
-    return {
-        line.row: Look(
-            COLOURS[place % len(COLOURS)],
-            DASHES[place // 6 % len(DASHES)],
-            MARKERS[place // 6 % len(MARKERS)],
-        )
-        for place, line in enumerate(lines)
-    }
+    """The look of each row, by its place in the table."""
+    return {line.row: look_at(place) for place, line in enumerate(lines)}
 
 
 def draw(summary: Summary) -> dict[str, str]:
