@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,9 @@ def line_plot(
     for place, (panel, lines) in zip(axes, panels.items(), strict=True):
         place.set(title=names.get(panel, panel), xlabel=x_label, ylabel=y_label)
         for series, points in lines.items():
-            look, (x, mean, std) = looks[series], _columns(points.values())
+            look = looks[series]
+            rows = sorted((p.x, p.value, np.nan if p.std is None else p.std) for p in points.values())
+            x, mean, std = np.array(rows).T
             (handles[series],) = place.plot(
                 x, mean, marker=marker, markersize=4, color=look.colour, ls=look.dash
             )
@@ -111,9 +113,3 @@ def averaged(panel: str, series: str, x: float, values: Sequence[float]) -> Poin
     """One point from the values of several seeds: their mean and standard deviation."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Point(panel, series, x, float(np.mean(values)), std)
-
-
-def _columns(points: Iterable[Point]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    table = [(point.x, point.value, np.nan if point.std is None else point.std) for point in points]
-    x, value, std = np.array(sorted(table)).T
-    return x, value, std

@@ -90,8 +90,7 @@ class FigureRuns:
 
     def _valid(self, cell: Cell, rows: Sequence[Record]) -> list[Record]:
         """Those of a cell's rows that hold a result."""
-        causes = {row.seed: row.failure for row in rows}
-        self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
+        self.failed += [f"{cell.id}, seed {row.seed}: {row.failure}" for row in rows if row.failure]
         self.retried += sum(row.failed for row in rows)
         successful = [row for row in rows if not row.failure]
         self.used += successful

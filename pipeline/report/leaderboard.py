@@ -188,7 +188,7 @@ def board(summary: Summary) -> Board | None:
     if len(complete) < 3:
         return None
     accuracies = {line.row: _accuracies(line, settings) for line in complete}
-    ranks = _ranks([line.label for line in complete], list(accuracies.values()))
+    ranks = _ranks(complete, settings)
     if ranks is None:
         return None
     columns = columns_of(summary.rows)
@@ -231,8 +231,7 @@ def board(summary: Summary) -> Board | None:
         over_baseline = _difference(accuracies[best.row], accuracies[BASELINE])
     before = [line for line in summary.pinned if _complete(line, settings)]
     if summary.selected and len(before) == len(complete):
-        values = [_accuracies(line, settings) for line in before]
-        of_pinned = _ranks([line.label for line in before], values)
+        of_pinned = _ranks(before, settings)
         untuned = next(iter(of_pinned.means)) if of_pinned else None
     return Board(
         summary=summary,
@@ -284,11 +283,11 @@ def _accuracies(line: Line, settings: Iterable[str]) -> np.ndarray:
     return np.array([list(line.entries[name].by_seed.values()) for name in settings])
 
 
-def _ranks(labels: Sequence[str], accuracies: Sequence[np.ndarray]) -> Ranks | None:
+def _ranks(lines: Sequence[Line], settings: Sequence[str]) -> Ranks | None:
     """Mean ranks over the pairs of a setting and a seed."""
-    settings, seeds = accuracies[0].shape
-    over = f"{amount(settings, 'setting')} with {amount(seeds, 'seed')} each"
-    return ranks_of(labels, np.array(accuracies).reshape(len(labels), -1).T, over)
+    accuracies = np.array([_accuracies(line, settings) for line in lines])
+    over = f"{amount(len(settings), 'setting')} with {amount(accuracies.shape[2], 'seed')} each"
+    return ranks_of([line.label for line in lines], accuracies.reshape(len(lines), -1).T, over)
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
