@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -43,7 +44,7 @@ class FigureChanges:
         """The changes as options of `pfl figure`, with a space before each."""
         runs = {name: value for name, value in vars(self).items() if name != "subset" and value is not None}
         parts = {name: ",".join(map(str, names)) for name, names in self.subset if names}
-        return "".join(f" --{name} {value}" for name, value in (runs | parts).items())
+        return "".join(f" --{name} {shlex.quote(str(value))}" for name, value in (runs | parts).items())
 
 
 def parts_of(name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,8 @@ def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
         for name, source in sources.items()
         if resized(name)[0] in DATASETS and source["kind"] not in OFFICIAL
     ]
-    return f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
+    place = f"/path/to/{archives[0] if len(archives) == 1 else 'archives'}"
+    return f"DATA_SOURCE={shlex.quote(place)} " if archives else ""
 
 
 def _subset_options(summary: Summary) -> str:

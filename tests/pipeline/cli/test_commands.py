@@ -34,6 +34,7 @@ def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
     ]
     assert changes.options == f" {options}"
     assert FigureChanges().options == ""
+    assert FigureChanges(dataset="my photos.zip").options == " --dataset 'my photos.zip'"
 
 
 def test_a_table_that_cannot_be_used_does_not_hide_the_others():
