@@ -42,12 +42,10 @@ class Verification:
     """A published record, and the record of the same run computed again.
 
     Attributes:
-        checksum: of the published record.
         rounded: its first rounds, recomputed here with different rounding; None if not needed.
     """
 
     row: Record
-    checksum: str
     again: Record
     rounded: Record | None = None
 

@@ -139,7 +139,7 @@ def verify(sample: Sample) -> Iterator[Verification]:
     for number, (row, checksum) in enumerate(sample.rows, start=1):
         threads, title = row.success.hardware.threads, f"{number}/{total} {row.table} {row.cell}"
         try:
-            verification = Verification(row, checksum, again(row, threads, title))
+            verification = Verification(row, again(row, threads, title))
             if verification.is_doubtful:
                 rounded = again(_first_rounds(row), threads + 1, f"{title}, with different rounding")
                 verification = replace(verification, rounded=rounded)
