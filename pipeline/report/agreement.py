@@ -129,11 +129,7 @@ class Tested:
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
     return Tally.of(
-        CellOutcome(
-            entry.verdict,
-            frozenset(record.key for record in entry.simulated),
-            whole=entry.evaluation.clients is None,
-        )
+        CellOutcome(entry.verdict, frozenset(entry.keys), whole=entry.evaluation.clients is None)
         for entry in summary.compared
         if entry.verdict
     )
@@ -287,8 +283,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
 def coverage(summary: Summary, counted: Tally) -> str:
     """How much was run, from how many simulations, and how firm the verdicts are."""
     entries = summary.compared or summary.entries
-    keys = {record.key for entry in entries for record in entry.simulated}
-    simulated = amount(len(keys), "simulation")
+    simulated = amount(len({key for entry in entries for key in entry.keys}), "simulation")
     if counted.total:
         run, cells = counted.run, f"{counted.run} of {amount(counted.total, 'published cell')}"
     else:

@@ -155,7 +155,7 @@ def _csv_row(summary: Summary, line: Line, entry: Entry, columns: Mapping[str, C
     last = {
         "cause": entry.cause,
         "data": data(summary, entry) if entry.simulated else "",
-        "keys": " ".join(record.key for record in entry.simulated),
+        "keys": " ".join(entry.keys),
     }
     quantities = {name: decimals(quantity(entry, column)) for name, column in columns.items()}
     return {**first, **distinct("column_", quantities, {*first, *last}), **last}

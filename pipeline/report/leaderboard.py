@@ -221,9 +221,7 @@ def board(summary: Summary) -> Board | None:
             quantities={
                 name: _mean(quantity(entry, column) for entry in entries) for name, column in columns.items()
             },
-            keys=tuple(
-                dict.fromkeys(record.key for entry in (*entries, *before) for record in entry.simulated)
-            ),
+            keys=tuple(dict.fromkeys(key for entry in (*entries, *before) for key in entry.keys)),
         )
 
     over_baseline = untuned = None

@@ -105,7 +105,7 @@ def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
     for line in summary.selected or summary.pinned:
         entry = line.entries[setting]
         if entry.is_ranked and entry.score:
-            reading = tuple(record.key for record in entry.rows), entry.evaluation.model_dump_json()
+            reading = entry.keys, entry.evaluation.model_dump_json()
             chosen.setdefault(reading, (line.label, (entry, entry.score.mean)))
     return dict(chosen.values())
 

@@ -96,7 +96,7 @@ def write_page(
 
 
 def _cell(summary: Summary, entry: Entry, computed: set[str], pending: Mapping[str, Pending]) -> CheckedCell:
-    keys = {record.key for record in entry.simulated}
+    keys = set(entry.keys)
     return CheckedCell(
         replace(entry, rank=None),  # of the few cells that have run, it says little
         summary.columns[entry.setting],

@@ -61,6 +61,11 @@ class Entry:
         return self.rows + self.diverged
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """In the ledger, of these simulations."""
+        return tuple(record.key for record in self.simulated)
+
+    @property
     def mean(self) -> float | None:
         """That of the score; None without one."""
         return self.score.mean if self.score else None
