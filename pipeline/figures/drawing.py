@@ -12,10 +12,9 @@ from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.report.plots import INK, WIDTH, look_at, place_legend
+from pipeline.svg import Axes, Canvas
 
 if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-    from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
 
@@ -30,7 +29,7 @@ class Plot:
     """
 
     measure: Callable[[FigureRuns], Numbers]
-    draw: Callable[[Figure, Numbers], mpl.Figure]
+    draw: Callable[[Figure, Numbers], Canvas]
     simulates: bool = True
 
 
@@ -39,14 +38,14 @@ def labels(figure: Figure) -> dict[str, str]:
     return figure.row_labels | figure.column_labels
 
 
-def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[mpl.Figure, list[Axes]]:
+def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[Canvas, list[Axes]]:
     """A figure with ``count`` panels, up to ``across`` in a row; a single panel is narrower."""
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib import figure as mpl
 
     across = min(across, count)
     down = -(-count // across)
     width = WIDTH if across > 1 else 0.65 * WIDTH
-    canvas = Canvas(figsize=(width, height * down + 0.5), layout="constrained")
+    canvas = mpl.Figure(figsize=(width, height * down + 0.5), layout="constrained")
     places = list(canvas.subplots(down, across, squeeze=False, **options).flat)
     for place in places:
         place.set_axisbelow(True)
@@ -65,7 +64,7 @@ def line_plot(
     across: int = 3,
     marker: str = "",
     names: Mapping[str, str] = {},
-) -> mpl.Figure:
+) -> Canvas:
     """One line per series of a panel, a band of one standard deviation around it, and one legend for all.
 
     Args:

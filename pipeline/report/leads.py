@@ -10,9 +10,9 @@ from pfl.core.text import amount, points
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
 from pipeline.report.summary import Entry, Summary
+from pipeline.svg import Canvas
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
     from pandas import DataFrame
 
@@ -204,7 +204,7 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | N
 
 
 @as_svg
-def diagram(ranks: Ranks) -> Figure:
+def diagram(ranks: Ranks) -> Canvas:
     """The critical-difference diagram."""
     import numpy as np
     from scikit_posthocs import critical_difference_diagram

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from pipeline.report.plots import Look, as_svg, legend, panels
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.objectives import goals, others
 from pipeline.store.scores import reported
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def draw(summary: Summary) -> dict[str, str]:
 
 
 @as_svg
-def _front(summary: Summary, name: str) -> Figure:
+def _front(summary: Summary, name: str) -> Canvas:
     """Accuracy against another objective: a marker per trial, and a line through the front."""
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from pipeline.report.plots import (
     GRID,
@@ -23,10 +22,7 @@ from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import cells
 from pipeline.spec.search_space import searched
 from pipeline.store.results import RecordedStep
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas
 
 
 def draw(summary: Summary) -> dict[str, str]:
@@ -58,7 +54,7 @@ def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
 
 
 @as_svg
-def _cost(summary: Summary) -> Figure:
+def _cost(summary: Summary) -> Canvas:
     steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
@@ -76,7 +72,7 @@ def _cost(summary: Summary) -> Figure:
 
 
 @as_svg
-def _slices(summary: Summary) -> Figure:
+def _slices(summary: Summary) -> Canvas:
     """A panel for each parameter of a method, a row for each method; methods with one parameter share rows.
 
     A marker is a trial at the last round that it reached with the first seed, the larger the later.

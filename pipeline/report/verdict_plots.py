@@ -19,10 +19,9 @@ from pipeline.report.plots import (
 )
 from pipeline.report.summary import Entry, Summary
 from pipeline.report.verdicts import POINTS, Verdict
+from pipeline.svg import Axes, Canvas
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 COLOURS = {
@@ -38,7 +37,7 @@ BAND = f", ± {POINTS:g} points"
 
 
 @as_svg
-def side_by_side(summary: Summary) -> Figure:
+def side_by_side(summary: Summary) -> Canvas:
     """One panel per setting, one line per method: the printed number and ours."""
     from matplotlib.lines import Line2D
 
@@ -74,7 +73,7 @@ def side_by_side(summary: Summary) -> Figure:
 
 
 @as_svg
-def scatter(papers: Mapping[str, Sequence[tuple[float, float, Verdict]]]) -> Figure:
+def scatter(papers: Mapping[str, Sequence[tuple[float, float, Verdict]]]) -> Canvas:
     """One panel per paper: ours against the printed number of every cell that was run.
 
     Args:
@@ -112,7 +111,7 @@ def _marker(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Figure, printed: Line2D, verdicts: Sequence[Verdict]) -> None:
+def _legend(figure: Canvas, printed: Line2D, verdicts: Sequence[Verdict]) -> None:
     """The legend: first the marker of the printed numbers, then those of the verdicts that occur."""
     from matplotlib.lines import Line2D
 

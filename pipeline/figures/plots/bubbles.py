@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pfl.data.partition import of_seed
@@ -12,9 +10,7 @@ from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.report.plots import COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 CLASSES = "classes of a client"
 
@@ -32,7 +28,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + means)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One panel per setting, one above the other; equal areas mean equal counts in all."""
     panels = [panel for panel in numbers.panels if panel != CLASSES]
     largest = max(numbers.matrix(panel).max() for panel in panels)

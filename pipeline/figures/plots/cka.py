@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pipeline.figures.drawing import Plot, grid, heat
@@ -12,10 +10,7 @@ from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.alignments import probe
 from pipeline.report.plots import COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 MEAN = "mean over pairs of models"
 
@@ -35,7 +30,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + means)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One heat map per layer, and bars."""
     panels = [panel for panel in numbers.panels if panel != MEAN]
     canvas, axes = grid(len(panels) + 1, height=3.0)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.store.scores import client_accuracies
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -23,7 +19,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """As SPFL draws its clients."""
     from matplotlib.ticker import MaxNLocator
 

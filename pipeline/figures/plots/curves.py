@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.store.scores import curves as curves_of
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -25,7 +21,7 @@ def measure(runs: FigureRuns) -> Numbers:
     )
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """As the papers draw convergence."""
     return line_plot(figure, numbers, "Round", across=2 if len(numbers.panels) == 4 else 3)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pipeline.figures.drawing import Plot, grid, labels
@@ -12,9 +10,7 @@ from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.layer_cosines import probe
 from pipeline.report.plots import COLOURS, place_legend
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -32,7 +28,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(means + clients)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One dot per client and a bar for the mean; IID and non-IID side by side."""
     settings = {(dataset, _kind(name)): name for name, dataset in figure.datasets.items()}
     names = labels(figure)

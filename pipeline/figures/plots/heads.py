@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +11,7 @@ from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.head_cosines import probe
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 NAMES = ("i", "i'", "j", "k")
 WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
@@ -40,7 +36,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + classes + kinds)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """The matrix of whole heads, and a row per pair of the classes' cosines."""
     canvas, (left, right) = grid(2, height=3.4, across=2, width_ratios=(1, 1.7))
     matrix = np.eye(len(NAMES))

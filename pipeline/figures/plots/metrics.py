@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.report.plots import COLOURS
 from pipeline.spec.published import published_cells
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 NAMES = ("i", "i'", "j", "k")
 METRICS = {
@@ -74,7 +70,7 @@ def _correlations(panel: str, values: Mapping[str, Sequence[float]]) -> list[Poi
     ]
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """Bars by pair, a panel per metric."""
     panels = [panel for panel in numbers.panels if panel in METRICS]
     canvas, axes = grid(len(panels), height=2.3, across=3)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pipeline.figures.drawing import Plot, averaged, grid, heat
@@ -12,10 +10,7 @@ from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.head_sensitivity import probe
 from pipeline.report.plots import COLOURS, MUTED
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
 
@@ -50,7 +45,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers([*matrix_points(WEIGHTS, names, relative[0, order]), *means, *kinds])
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One row per class; darker is more sensitive."""
     canvas, (left, right) = grid(2, height=2.8, across=2, width_ratios=(2.4, 1))
     matrix = numbers.matrix(WEIGHTS)

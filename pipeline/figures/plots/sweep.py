@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pfl.core.errors import InvalidInput
 from pipeline.figures.drawing import Plot, averaged, line_plot
 from pipeline.figures.figure import Figure
@@ -11,9 +9,7 @@ from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.spec.cells import Cell
 from pipeline.store.scores import reported
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -44,7 +40,7 @@ def _place(cell: Cell, x: str | None) -> tuple[str, str, float]:
     return cell.setting, cell.config.method, parameters[x]
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """Lines over x."""
     label = "Number of clients" if figure.x == "clients" else str(figure.x)
     return line_plot(figure, numbers, label, height=3.0, marker="o")
