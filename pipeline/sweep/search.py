@@ -16,7 +16,7 @@ from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
-from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms import ALGORITHMS, Distribution
 from pipeline.spec.objectives import goals
 from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import (
@@ -35,7 +35,6 @@ from pipeline.sweep.halving import Proposals, brackets, ranking
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.distributions import BaseDistribution
 
 WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
@@ -279,7 +278,7 @@ class Study:
         return declared is None or declared.active({**self._pinned.hyperparameters, **params})
 
 
-def _suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> None:
+def _suggest(trial: optuna.Trial, name: str, distribution: Distribution) -> None:
     """Ask for one more parameter of an open trial."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
