@@ -14,9 +14,11 @@ from pfl.core.config import Execution
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
+from pfl.data.dataset import Dataset, load
+from pfl.data.partition import Division, make_division
 from pfl.run.fingerprint import code_digest
 from pfl.run.progress import progress
-from pfl.run.trials import Record
+from pfl.run.trials import Record, Trial
 from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.store.ledger import Ledger, publish
@@ -25,10 +27,7 @@ from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
-    from pfl.data.partition import Division
     from pfl.engine.simulation import Measure
-    from pfl.run.trials import Trial
 
 MEASURED = SCRATCH / "figures"
 
@@ -54,15 +53,11 @@ class FigureRuns:
     @cached_property
     def datasets(self) -> dict[str, Dataset]:
         """By name."""
-        from pfl.data.dataset import load
-
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
 
     @cached_property
     def partitions(self) -> dict[str, Division]:
         """The partitions by name; saved where the workers of a sweep look for them."""
-        from pfl.data.partition import make_division
-
         divisions = {}
         for name, cell in by_partition(self.cells).items():
             dataset, seeds = self.datasets[cell.dataset], self.figure.seeds

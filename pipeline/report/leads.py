@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pfl.core.text import amount, points
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
@@ -13,7 +15,6 @@ from pipeline.report.summary import Entry, Summary
 from pipeline.svg import Canvas
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pandas import DataFrame
 
 SIGNIFICANT = 0.05
@@ -167,8 +168,6 @@ class Ranks:
 def mean_ranks(summary: Summary) -> Ranks | None:
     """Over the columns in which all methods that have run anywhere are done; None for fewer than three
     columns or methods."""
-    import numpy as np
-
     by_column = {
         name: {label: mean for label, (_, mean) in methods(summary, name).items()}
         for name in summary.settings
@@ -181,7 +180,7 @@ def mean_ranks(summary: Summary) -> Ranks | None:
     return ranks_of(labels, accuracies, amount(len(whole), "column"))
 
 
-def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | None:  # type: ignore[type-arg]
+def ranks_of(labels: Sequence[str], accuracies: np.ndarray, over: str) -> Ranks | None:
     """Mean ranks and tests of an array (columns, methods); None if all methods are level everywhere.
 
     Args:
@@ -206,7 +205,6 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | N
 @as_svg
 def diagram(ranks: Ranks) -> Canvas:
     """The critical-difference diagram."""
-    import numpy as np
     from scikit_posthocs import critical_difference_diagram
 
     figure = wide_figure(1.2 + 0.16 * len(ranks.means))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pfl.core.config import Config
-from pfl.data.partition import of_seed, parse_spec
+from pfl.data.partition import Division, of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
@@ -22,9 +22,6 @@ from pipeline.store.results import CellResult, Selection, TrialResult
 from pipeline.store.scores import reported
 from pipeline.sweep.budget import Outcome, SearchStep, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
-
-if TYPE_CHECKING:
-    from pfl.data.partition import Division
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pfl.core.config import Config
+from pfl.core.config import Config, Execution
+from pfl.data.partition import Partition
+from pfl.models import Shape
 
 if TYPE_CHECKING:
     import torch
 
-    from pfl.data.partition import Partition
     from pfl.engine.seed_run import SeedRun
-    from pfl.models import Shape
 
 CLIENTS = 2
 
@@ -69,9 +69,7 @@ class DryRun:
         import numpy as np
         import torch
 
-        from pfl.core.config import Execution
         from pfl.data.federation import Federation
-        from pfl.data.partition import Partition
         from pfl.engine.device import backend_for
         from pfl.run.simulate import make_simulation
         from pfl.testing.synthetic import make_dataset

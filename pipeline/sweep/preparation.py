@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 import pfl
 import pipeline
 from pfl.core.digests import digest_of_modules
 from pfl.core.files import write_json, write_text
 from pfl.data.checksum import digest
+from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
-from pfl.data.partition import parse_spec
+from pfl.data.partition import Partition, follows_run, make_division, of_seed, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
 from pfl.run.sources import digest_of
@@ -27,13 +30,6 @@ from pipeline.store.stage_files import load_data, load_manifest, save_division
 from pipeline.store.workspace import current_sources
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dependencies import dependencies
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
-
 
 CHECKED = Path("data/check")
 """Folder that the check stage writes and the other stages depend on."""
@@ -123,7 +119,6 @@ def partition(name: str, part: Table | None = None) -> None:
         InvalidInput: the download stage has not run, a data set has changed since then, or a client has too
             few training samples for what a search and early stopping hold out.
     """
-    from pfl.data.partition import follows_run, make_division, of_seed
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 

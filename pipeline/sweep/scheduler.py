@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pfl.core.config import Config
+from pfl.data.partition import Division
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable, train_alike
@@ -18,9 +18,6 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
 from pipeline.store.workspace import checkpoint_folder, models_file
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
-
-if TYPE_CHECKING:
-    from pfl.data.partition import Division
 
 
 class Scheduler:

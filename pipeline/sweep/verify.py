@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pfl
 from pfl.core.config import Config, Execution
 from pfl.core.errors import Missing, check_names
 from pfl.core.files import append_lines, check_writable, read_lines
 from pfl.core.text import amount, duration
+from pfl.data.dataset import Dataset
+from pfl.data.partition import make_division
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pfl.run.validation import validated
@@ -24,9 +25,6 @@ from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Position, read_record, read_rows
 from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
 
 FOLDER = SCRATCH / "verify"
 AGAIN = FOLDER / "rows.jsonl"
@@ -174,8 +172,6 @@ def _computed() -> Iterator[Record]:
 
 
 def _computed_again(row: Record, dataset: Dataset, threads: int, title: str) -> Record:
-    from pfl.data.partition import make_division
-
     partition = make_division(row.partition, dataset, row.clients, [row.seed])
     trial = Trial(
         table=row.table,
