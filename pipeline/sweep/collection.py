@@ -15,6 +15,8 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
+from pfl.data.dataset import load
+from pfl.data.partition import make_division
 from pfl.run.runs import Runs
 from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.paths import results_folder
@@ -122,9 +124,6 @@ def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
 
 def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
     """The trials of a table, with what the ledger has, without files of the download and partition stages."""
-    from pfl.data.dataset import load
-    from pfl.data.partition import make_division
-
     wanted = cells(name, table)
     datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
     partitions = {

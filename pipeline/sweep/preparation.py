@@ -16,9 +16,11 @@ from pfl.core.files import write_json, write_text
 from pfl.data.checksum import digest
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
+from pfl.data.locate import locate
 from pfl.data.partition import Partition, follows_run, make_division, of_seed, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
+from pfl.data.resize import resized
 from pfl.run.sources import digest_of
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.params import load_part, selected_tables
@@ -169,9 +171,6 @@ def settings_here(table: Table) -> list[str]:
 
 def _is_absent(name: str) -> bool:
     """Whether a data set has no file here: at its path, in data/raw or in the folder DATA_SOURCE."""
-    from pfl.data.locate import locate
-    from pfl.data.resize import resized
-
     name = resized(name)[0]
     if name not in DATASETS:
         return not Path(name).expanduser().exists()
