@@ -13,6 +13,7 @@ import pfl
 from pfl.core.config import Config, Execution
 from pfl.core.errors import Missing, check_names
 from pfl.core.files import append_lines, check_writable, read_lines
+from pfl.core.lazy import torch
 from pfl.core.text import amount, duration
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_division
@@ -161,8 +162,6 @@ def _first_rounds(row: Record) -> Record:
 
 def _computed() -> Iterator[Record]:
     """The records that earlier calls have computed on this machine."""
-    import torch
-
     here = hardware(Execution(), torch.device("cpu")).cpu, versions()
     for line in read_lines(AGAIN):
         with suppress(ValueError):  # truncated, for example by a full disk: it is computed again
