@@ -15,6 +15,7 @@ from pfl.core.text import amount
 from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import JUDGED, NAMES, POINTS, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
+from pipeline.spec.published import Published
 from pipeline.spec.table_claims import Place, TableClaim, Values
 
 RESAMPLES = 1000
@@ -36,11 +37,15 @@ class CellOutcome:
     """The verdict on a printed cell.
 
     Attributes:
+        published: the cell.
+        ours: our number; None if it has not run.
         keys: in the ledger, of the simulations behind our number.
         whole: whether our number is over all clients.
     """
 
+    published: Published
     verdict: Verdict
+    ours: float | None = None
     keys: frozenset[str] = frozenset()
     whole: bool = True
 
@@ -129,9 +134,15 @@ class Tested:
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
     return Tally.of(
-        CellOutcome(entry.verdict, frozenset(entry.keys), whole=entry.evaluation.clients is None)
+        CellOutcome(
+            entry.published,
+            entry.verdict,
+            entry.mean,
+            frozenset(entry.keys),
+            entry.evaluation.clients is None,
+        )
         for entry in summary.compared
-        if entry.verdict
+        if entry.published and entry.verdict
     )
 
 

@@ -36,18 +36,6 @@ ENGINEERING = "engineering"
 NOT_RUN = Verdict("not run")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PinnedCell(CellOutcome):
-    """The outcome of a printed cell that a table pins.
-
-    Attributes:
-        ours: None if it has not run.
-    """
-
-    published: Published
-    ours: float | None = None
-
-
 @dataclass(frozen=True)
 class TableProgress:
     """Progress of one table, or of several together: how much has run and is reproduced.
@@ -61,7 +49,7 @@ class TableProgress:
     """
 
     title: str
-    cells: tuple[PinnedCell, ...]
+    cells: tuple[CellOutcome, ...]
     answers: tuple[Finding, ...]
     data: tuple[str, ...] = ()
     moments: tuple[dict[str, Any], ...] = ()
@@ -280,9 +268,9 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
             whole = entry.evaluation.clients is None
             ours = float(row["mean"]) if row["mean"] else None
             keys = frozenset(row["keys"].split())
-            cells.append(PinnedCell(verdict, keys, whole, published=entry.published, ours=ours))
+            cells.append(CellOutcome(entry.published, verdict, ours, keys, whole))
         else:
-            cells.append(PinnedCell(NOT_RUN, published=entry.published))
+            cells.append(CellOutcome(entry.published, NOT_RUN))
     answers = tuple(answers_of(folder).values()) if folder else ()
     reported = folder and (folder / "README.md").exists()
     return TableProgress(
