@@ -193,8 +193,11 @@ def metrics(summary: Summary) -> str:
 
 
 def data(summary: Summary, entry: Entry) -> str:
-    """The data set of an entry that was run and its identity, as in "cifar10: original pixels"."""
-    name = entry.simulated[0].dataset
+    """The data set of an entry that was run and its identity, as in "cifar10: original pixels".
+
+    In the records of another table, or of one that the user has edited since, it may have another name.
+    """
+    name = summary.table.datasets[entry.setting]
     return f"{name}: {summary.results.manifest['datasets'][name]['identity']}"
 
 
