@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -55,7 +56,7 @@ def parts_of(name: str) -> list[str]:
     """
     if not (names := figure_names()):
         raise Missing(f"figure {name}", "no figures here", "a checkout of pfl-repro, which has the papers'")
-    parts = [known for known in names if name in (known, known[:-1])]
+    parts = [known for known in names if re.fullmatch(rf"{re.escape(name)}[a-z]?", known)]
     if not parts:
         raise unknown_name("figure", name, names)
     return parts
