@@ -132,13 +132,12 @@ def _row_name(row: Any) -> str:
 def _has(content: Mapping[str, Any], key: str) -> bool:
     """Whether a table has what a key of its ``sources`` names."""
     first, _, rest = key.partition(".")
-    if first == "settings" and rest:
-        settings = content.get("settings", {})
+    settings, rows = content.get("settings"), content.get("methods")
+    if first == "settings" and rest and isinstance(settings, dict):
         long = [_long_form("partition", setting) for setting in settings.values()]
         keys = {key for setting in long if isinstance(setting, dict) for key in setting}
         return rest in keys or any(f"{rest}.".startswith(f"{name}.") for name in settings)
-    if first == "methods" and rest:
-        rows = content.get("methods", [])
+    if first == "methods" and rest and isinstance(rows, list):
         methods = {row["method"] for row in rows if isinstance(row, dict) and "method" in row}
-        return rest.partition(".")[0] in {*map(_row_name, rows), *methods}
+        return any(f"{rest}.".startswith(f"{name}.") for name in {*map(_row_name, rows), *methods})
     return first in content
