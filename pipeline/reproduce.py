@@ -10,7 +10,7 @@ from pathlib import Path
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
-from pipeline.report.reproduction_page import Pending, write_page
+from pipeline.report.reproduction_page import write_page
 from pipeline.report.summary import summarise
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
@@ -112,13 +112,13 @@ def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tupl
     return planned, ended - served
 
 
-def _by_cell(runs: Sequence[PendingRun]) -> dict[str, Pending]:
-    """What each cell lacks."""
+def _by_cell(runs: Sequence[PendingRun]) -> dict[str, list[float]]:
+    """The expected seconds of the runs that each cell lacks."""
     lacking: dict[str, list[float]] = {}
     for pending in runs:
         for cell in pending.cells:
             lacking.setdefault(cell, []).append(pending.seconds)
-    return {cell: Pending(len(seconds), sum(seconds)) for cell, seconds in lacking.items()}
+    return lacking
 
 
 def _pinned(table: Table) -> Table:
