@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid
+from pipeline.figures.drawing import grid
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
@@ -44,6 +44,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
             place.set_ylabel(titles[name])
     canvas.set_figwidth(1.9 * len(images) + 0.6)
     return canvas
-
-
-activation = Plot(measure, draw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.probes.update_angles import probe
@@ -23,4 +23,4 @@ def measure(runs: FigureRuns) -> Numbers:
 
 
 LABEL = "Angle between the updates (degrees)"
-angles = Plot(measure, partial(line_plot, x_label="Round", y_label=LABEL, height=3.2, names={PANEL: ""}))
+draw = partial(line_plot, x_label="Round", y_label=LABEL, height=3.2, names={PANEL: ""})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pfl.data.partition import of_seed
-from pipeline.figures.drawing import Plot, grid, labels
+from pipeline.figures.drawing import grid, labels
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
@@ -13,6 +13,7 @@ from pipeline.report.plots import COLOURS
 from pipeline.svg import Canvas
 
 CLASSES = "classes of a client"
+SIMULATES = False  # the partitions are enough
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -47,6 +48,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
         place.invert_yaxis()
         place.margins(x=0.01)
     return canvas
-
-
-bubbles = Plot(measure, draw, simulates=False)

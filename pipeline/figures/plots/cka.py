@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.drawing import grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
@@ -47,6 +47,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
     axes[-1].set_title(MEAN.capitalize())
     axes[-1].tick_params(axis="x", rotation=30)
     return canvas
-
-
-cka = Plot(measure, draw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
@@ -27,6 +27,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
     for place in canvas.axes:
         place.xaxis.set_major_locator(MaxNLocator(integer=True))
     return canvas
-
-
-clients = Plot(measure, draw)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
-from pipeline.store.scores import curves as curves_of
+from pipeline.store.scores import curves
 from pipeline.svg import Canvas
 
 
@@ -16,7 +16,7 @@ def measure(runs: FigureRuns) -> Numbers:
         [
             averaged(cell.setting, cell.row, number, values)
             for cell, rows in runs.rows()
-            for number, values in curves_of(rows, cell.evaluation)
+            for number, values in curves(rows, cell.evaluation)
         ]
     )
 
@@ -24,6 +24,3 @@ def measure(runs: FigureRuns) -> Numbers:
 def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """As the papers draw convergence."""
     return line_plot(figure, numbers, "Round", across=2 if len(numbers.panels) == 4 else 3)
-
-
-curves = Plot(measure, draw)

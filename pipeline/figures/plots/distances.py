@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.drawing import grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
@@ -52,6 +52,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
     axes[-1].set_ylim(bottom=0)
     axes[-1].legend()
     return canvas
-
-
-distances = Plot(measure, draw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, labels
+from pipeline.figures.drawing import grid, labels
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
@@ -57,6 +57,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
 
 def _kind(setting: str) -> str:
     return setting.rpartition("-")[2]
-
-
-gradients = Plot(measure, draw)

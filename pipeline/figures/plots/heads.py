@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.drawing import grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
@@ -55,6 +55,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
     right.set_yticks(range(len(by_class)), [f"({pair})" for pair in numbers.panels[CLASSES]])
     canvas.colorbar(image, ax=right, label="Cosine of the heads")
     return canvas
-
-
-heads = Plot(measure, draw)

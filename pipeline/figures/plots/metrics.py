@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from pfl.analysis.measures import similarities
-from pipeline.figures.drawing import Plot, grid
+from pipeline.figures.drawing import grid
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
@@ -85,6 +85,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
         place.set_xlabel(what)
         place.grid(axis="x", visible=False)
     return canvas
-
-
-metrics = Plot(measure, draw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, averaged, grid, heat
+from pipeline.figures.drawing import averaged, grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
@@ -65,6 +65,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
     right.grid(axis="y", visible=False)
     right.set_title("Mean over a class and seeds")
     return canvas
-
-
-sensitivities = Plot(measure, draw)

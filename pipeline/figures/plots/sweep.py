@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pfl.core.errors import InvalidInput
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
@@ -44,6 +44,3 @@ def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """Lines over x."""
     label = "Number of clients" if figure.x == "clients" else str(figure.x)
     return line_plot(figure, numbers, label, height=3.0, marker="o")
-
-
-sweep = Plot(measure, draw)
