@@ -105,7 +105,7 @@ def test_columns_in_which_nothing_has_been_tried_are_shown_only_if_they_are_name
     nothing = summary_of({**results, "cells": []})
 
     def shown(summary: Summary, *settings: str) -> list[str]:
-        return [column.cells[0].setting for column in compare_tables([summary, summary], settings)]
+        return [column.cells[0].entry.setting for column in compare_tables([summary, summary], settings)]
 
     assert shown(part) == [first]
     assert shown(part, second) == [second]
