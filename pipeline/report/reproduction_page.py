@@ -26,8 +26,6 @@ class CheckedCell:
     """
 
     entry: Entry
-    column: str
-    label: str
     computed: int
     served: int
     pending: Sequence[float]
@@ -61,9 +59,7 @@ def write_page(
     """
     whole, summary = summary, summary.without(left_out)
     skipped = summary.table.published.incomparable_rows if summary.table.published else set()
-    cells = [
-        _cell(summary, entry, computed, pending) for entry in summary.compared if entry.row not in skipped
-    ]
+    cells = [_cell(entry, computed, pending) for entry in summary.compared if entry.row not in skipped]
     counted = tally(summary)
     context = {
         "summary": summary,
@@ -82,14 +78,10 @@ def write_page(
     write_files(folder, {"README.md": page, "cells.csv": csv_of(map(_csv_row, cells))})
 
 
-def _cell(
-    summary: Summary, entry: Entry, computed: set[str], pending: Mapping[str, Sequence[float]]
-) -> CheckedCell:
+def _cell(entry: Entry, computed: set[str], pending: Mapping[str, Sequence[float]]) -> CheckedCell:
     keys = set(entry.keys)
     return CheckedCell(
         replace(entry, rank=None),  # of the few cells that have run, it says little
-        summary.columns[entry.setting],
-        summary.labels[entry.row],
         len(keys & computed),
         len(keys - computed),
         pending.get(f"{entry.setting}/{entry.row}", ()),
