@@ -14,7 +14,7 @@ from pipeline.report.reproduction_page import write_page
 from pipeline.report.summary import summarise
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
-from pipeline.store.ledger import Ledger, publish
+from pipeline.store.ledger import Ledger
 from pipeline.store.results import failures
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
@@ -106,8 +106,6 @@ def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tupl
         run(name, scheduler, part.resources, expected, 3600 * hours)
     except OutOfTime:
         print(f"{name}: stopped after {hours:g} h; the same command continues")
-    finally:
-        publish(name)
     ended = {key for key, record in scheduler.outcomes.items() if not record.failed}
     return planned, ended - served
 

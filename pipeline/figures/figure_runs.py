@@ -21,7 +21,7 @@ from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial
 from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, by_partition, cells
-from pipeline.store.ledger import Ledger, publish
+from pipeline.store.ledger import Ledger
 from pipeline.store.rows import read_record
 from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
@@ -73,11 +73,8 @@ class FigureRuns:
 
         ledger = Ledger(self._sources)
         scheduler = Scheduler(self.cells, self.figure, self.partitions, ledger, curves=True)
-        try:
-            less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
-            run(self.name, scheduler, self.figure.resources, less=less)
-        finally:
-            publish(self.name)
+        less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
+        run(self.name, scheduler, self.figure.resources, less=less)
         return [
             (cell.cell, self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys]))
             for cell in scheduler.cells
