@@ -154,10 +154,7 @@ def _check_setup(cell: Cell, data: Definition) -> None:
             run = DryRun(small, data.shape, data.classes).run
     except InvalidInput:
         raise
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # raised by a third-party network or method, or for lack of memory
+    except (Exception, SystemExit) as error:  # of a third-party network or method, or for lack of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
     check_metrics(cell.config.metrics, data.classes)
