@@ -33,8 +33,6 @@ OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"
 """The folder, relative to `OVERVIEW`'s, of reports about this software: speed, scale, faults, data."""
 
-NOT_RUN = Verdict("not run")
-
 
 @dataclass(frozen=True)
 class TableProgress:
@@ -270,7 +268,7 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
             keys = frozenset(row["keys"].split())
             cells.append(CellOutcome(entry.published, verdict, ours, keys, whole))
         else:
-            cells.append(CellOutcome(entry.published, NOT_RUN))
+            cells.append(CellOutcome(entry.published, Verdict("not run")))
     answers = tuple(answers_of(folder).values()) if folder else ()
     reported = folder and (folder / "README.md").exists()
     return TableProgress(
