@@ -53,7 +53,9 @@ def text(board: Board, method: str) -> str:
         marks = f"{'→' if standing.row == method else ''} {standing.place}"
         rank = points(standing.rank) + (f" {LEVEL}" if standing.level else "")
         gap = "" if standing.row == method else standing.difference.shown
-        gain = standing.gain.shown if standing.gain and standing.tuned else "pinned kept"
+        gain = ""
+        if standing.gain:
+            gain = standing.gain.shown if standing.tuned else "pinned kept"
         grid.append((marks, standing.label, rank, points(standing.accuracy), gap, gain))
     own = next(standing for standing in board.standings if standing.row == method)
     place = f"{label} is ranked {own.place} of {len(board.standings)}."

@@ -10,18 +10,18 @@ from pathlib import Path
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
-from pipeline.report.reproduction_page import Pending, write_page
+from pipeline.report.reproduction_page import write_page
 from pipeline.report.summary import summarise
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
-from pipeline.store.ledger import Ledger, publish
+from pipeline.store.ledger import Ledger
 from pipeline.store.results import failures
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
 from pipeline.sweep.estimate import dry_runs
 from pipeline.sweep.preparation import download, partition, settings_here
-from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan
+from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan, time_of
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import OutOfTime, run, scheduler_of, table_lock
@@ -65,19 +65,15 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
     scheduler.cells = [cell for cell in scheduler.cells if cell.seen]
     results = outputs.outcome(name, whole, subset, scheduler, seconds)
     left = [pending for pending in planned.runs if pending.key not in computed]
-    more = f"{amount(len(left), 'run')} more would take about {duration(planned.time_of(left))}"
+    more = f"{amount(len(left), 'run')} more would take about {duration(time_of(left, planned.slots))}"
     facts = {
         "hours": f"{hours:g}",
         "took": duration(seconds),
         "runs": len(computed),
         "left": more if left else "",
         "rule": RULE,
-        "command": " ".join(
-            [
-                f"pfl reproduce {name} --hours {hours:g}",
-                *([f"--settings {','.join(settings)}"] if settings else []),
-            ]
-        ),
+        "command": f"pfl reproduce {name} --hours {hours:g}"
+        + (f" --settings {','.join(settings)}" if settings else ""),
     }
     left_out = [setting for setting in whole.settings if setting not in part.settings]
     write_page(folder, summarise(results), computed, _by_cell(left), left_out, facts)
@@ -110,19 +106,17 @@ def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tupl
         run(name, scheduler, part.resources, expected, 3600 * hours)
     except OutOfTime:
         print(f"{name}: stopped after {hours:g} h; the same command continues")
-    finally:
-        publish(name)
     ended = {key for key, record in scheduler.outcomes.items() if not record.failed}
     return planned, ended - served
 
 
-def _by_cell(runs: Sequence[PendingRun]) -> dict[str, Pending]:
-    """What each cell lacks."""
+def _by_cell(runs: Sequence[PendingRun]) -> dict[str, list[float]]:
+    """The expected seconds of the runs that each cell lacks."""
     lacking: dict[str, list[float]] = {}
     for pending in runs:
         for cell in pending.cells:
             lacking.setdefault(cell, []).append(pending.seconds)
-    return {cell: Pending(len(seconds), sum(seconds)) for cell, seconds in lacking.items()}
+    return lacking
 
 
 def _pinned(table: Table) -> Table:
@@ -145,8 +139,7 @@ def _announced(name: str, served: int, planned: RunPlan, hours: float) -> list[s
     ):
         if runs:
             first = f"; the first of {len(runs)}" if len(runs) > SHOWN else ""
-            lines.append(
-                f"{heading}: {amount(len(runs), 'run')}, about {duration(planned.time_of(runs))}{first}:"
-            )
+            took = duration(time_of(runs, planned.slots))
+            lines.append(f"{heading}: {amount(len(runs), 'run')}, about {took}{first}:")
             lines += [f"  {run.cells[0]}, seed {run.seed}: {duration(run.seconds)}" for run in runs[:SHOWN]]
     return lines

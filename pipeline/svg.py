@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib import axes, figure
+
+Axes: TypeAlias = "axes.Axes"
+Canvas: TypeAlias = "figure.Figure"
+"""Types of matplotlib for annotations; it is imported when something is drawn."""
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
-def svg_text(figure: Figure) -> str:
+def svg_text(figure: Canvas) -> str:
     """A figure as a compact SVG file; equal figures give equal texts.
 
     Coordinates have one decimal (a tenth of a point); what is written in the figure stays as it is.

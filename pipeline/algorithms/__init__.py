@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pfl.core.registry import Registry, only_class
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
+    from optuna import distributions, samplers
+
+Distribution: TypeAlias = "distributions.BaseDistribution"
+Sampler: TypeAlias = "samplers.BaseSampler"
+"""Types of Optuna for annotations; it is imported when a search begins."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ class Algorithm:
     multi_objective: ClassVar[bool] = True
     uses_imported: ClassVar[bool] = False
 
-    space: Mapping[str, BaseDistribution]
+    space: Mapping[str, Distribution]
     seed: int
 
-    def sampler(self) -> BaseSampler:
+    def sampler(self) -> Sampler:
         """Return the Optuna sampler that proposes the configurations."""
         raise NotImplementedError
 

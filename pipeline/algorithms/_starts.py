@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from pfl.core.rng import generator
 from pipeline.algorithms import Algorithm
-
-if TYPE_CHECKING:
-    import numpy as np
 
 STARTS = 9
 """Number of configurations, as many as the first bracket of successive halving has."""

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pipeline.algorithms import Algorithm
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
+from pipeline.algorithms import Algorithm, Sampler
 
 
 class CMAES(Algorithm):
@@ -17,7 +12,7 @@ class CMAES(Algorithm):
 
     multi_objective = False
 
-    def sampler(self) -> BaseSampler:
+    def sampler(self) -> Sampler:
         from optuna.samplers import CmaEsSampler
 
         return CmaEsSampler(seed=self.seed, warn_independent_sampling=False)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.algorithms import Algorithm
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
+from pipeline.algorithms import Algorithm, Distribution, Sampler
 
 POINTS = 5
 """Number of values of a range, both ends included."""
@@ -18,7 +14,7 @@ POINTS = 5
 class Grid(Algorithm):
     """Five values of each range, on its scale, and all choices."""
 
-    def sampler(self) -> BaseSampler:
+    def sampler(self) -> Sampler:
         from optuna.samplers import GridSampler
 
         class Endless(GridSampler):
@@ -34,7 +30,7 @@ class Grid(Algorithm):
         return math.prod(len(_values(domain)) for domain in self.space.values())
 
 
-def _values(distribution: BaseDistribution) -> list[Any]:
+def _values(distribution: Distribution) -> list[Any]:
     """The values of a parameter, from the lowest to the highest."""
     import numpy as np
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution

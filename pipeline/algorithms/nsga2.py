@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pipeline.algorithms import Algorithm
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
+from pipeline.algorithms import Algorithm, Sampler
 
 POPULATION = 10
 """Number of configurations of a generation; Optuna's 50 are more than most searches have."""
@@ -16,7 +11,7 @@ POPULATION = 10
 class NSGA2(Algorithm):
     """NSGA-II: Deb et al., 2002, https://doi.org/10.1109/4235.996017."""
 
-    def sampler(self) -> BaseSampler:
+    def sampler(self) -> Sampler:
         from optuna.samplers import NSGAIISampler
 
         return NSGAIISampler(population_size=POPULATION, seed=self.seed)

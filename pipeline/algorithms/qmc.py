@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
 
-from pipeline.algorithms import Algorithm
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
+from pipeline.algorithms import Algorithm, Sampler
 
 
 class QMC(Algorithm):
     """Categorical parameters, and parameters that only some trials have, are drawn at random."""
 
-    def sampler(self) -> BaseSampler:
+    def sampler(self) -> Sampler:
         from optuna.exceptions import ExperimentalWarning
         from optuna.samplers import QMCSampler
 

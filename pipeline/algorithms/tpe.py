@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pipeline.algorithms import Sampler
 from pipeline.algorithms._starts import STARTS, Starting
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 
 class TPE(Starting):
     """Bergstra et al., 2011, https://papers.nips.cc/paper/4443, multivariate as in Falkner et al., 2018,
     https://arxiv.org/abs/1807.01774."""
 
-    def sampler(self) -> BaseSampler:
+    def sampler(self) -> Sampler:
         from optuna.samplers import TPESampler
 
         return TPESampler(seed=self.seed, n_startup_trials=STARTS, multivariate=True, constant_liar=True)

@@ -18,7 +18,7 @@ from pipeline.cli import exports
 from pipeline.cli import leaderboard as leaderboards
 from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
-from pipeline.cli.stage import TableName, matching_tables
+from pipeline.cli.stage import TableName, matching_tables, some_tables
 
 if TYPE_CHECKING:
     from pipeline.spec.table import Table
@@ -77,12 +77,7 @@ def init(
 
 
 def check(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]...", help="By default those of params.yaml.", autocompletion=matching_tables
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, some_tables("By default those of params.yaml.")] = None,
 ) -> None:
     """Validate tables and the environment before any compute."""
     from pipeline.sweep.check import check_tables
@@ -91,10 +86,7 @@ def check(
 
 
 def tables(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="By default all.", autocompletion=matching_tables),
-    ] = None,
+    names: Annotated[list[str] | None, some_tables("By default all.")] = None,
 ) -> None:
     """List the tables with their size."""
     from pipeline.spec.table import load_table
@@ -208,9 +200,7 @@ def why_(table: TableName) -> None:
     from pipeline.sweep.collection import pending
     from pipeline.sweep.why import why
 
-    part = load_part(table)
-    ledger = Ledger(current_sources(table))
-    print("\n".join(why(pending(table, part, ledger), ledger)))
+    print("\n".join(why(pending(table, load_part(table), Ledger(current_sources(table))))))
 
 
 def verify_(
@@ -313,12 +303,7 @@ def overview() -> None:
 
 def report(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]...",
-            help="By default those of params.yaml; with --publish, all published.",
-            autocompletion=matching_tables,
-        ),
+        list[str] | None, some_tables("By default those of params.yaml; with --publish, all published.")
     ] = None,
     publish: Annotated[
         bool, typer.Option("--publish", help="Also write reports and overview to reports/, which is in git.")
@@ -451,19 +436,9 @@ def figure(
     from pipeline.figures.make import FOLDER, make
     from pipeline.spec.table import Subset
 
-    asked = {
-        "rounds": rounds,
-        "epochs": epochs,
-        "dataset": dataset,
-        "model": model,
-        "clients": clients,
-        "settings": settings,
-        "methods": methods,
-    }
-    options = "".join(f" --{key} {value}" for key, value in asked.items() if value is not None)
     subset = Subset(settings=_names(settings), methods=_names(methods))
-    changes = FigureChanges(rounds, epochs, clients, dataset, model, subset)
-    print("\n".join(make(name, changes, out or FOLDER, options)))
+    changes = FigureChanges(rounds, epochs, dataset, model, clients, subset)
+    print("\n".join(make(name, changes, out or FOLDER)))
 
 
 def _names(text: str | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,11 @@ def matching_tables(incomplete: str) -> list[str]:
         return [name for name in table_names() if name.startswith(incomplete)]
     except InvalidInput:  # there are none
         return []
+
+
+def some_tables(default: str) -> Any:
+    """An argument that names any number of tables; its help says what ``default`` there is."""
+    return typer.Argument(metavar="[TABLE]...", help=default, autocompletion=matching_tables)
 
 
 TableName = Annotated[

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 from pfl.client_metrics import CLIENT_METRICS
@@ -37,41 +38,30 @@ class Column:
     goal: Goal | None = None
 
 
-@dataclass(frozen=True)
-class MetricOf:
+def _metric(name: str, average: Literal["pooled", "client_mean"], record: Record) -> float | None:
     """The quantity of a metric beside accuracy (`pfl.client_metrics`); NaN is no quantity."""
-
-    metric: str
-    average: Literal["pooled", "client_mean"]
-
-    def __call__(self, record: Record) -> float | None:
-        metric = record.metrics.scalars.get(self.metric)
-        value = getattr(metric, self.average) if metric else math.nan
-        return None if math.isnan(value) else value
+    metric = record.metrics.scalars.get(name)
+    value: float = getattr(metric, average) if metric else math.nan
+    return None if math.isnan(value) else value
 
 
-@dataclass(frozen=True)
-class UnseenAt:
+def _unseen(stage: Literal["received", "adapted", "scratch"], record: Record) -> float | None:
     """The pooled accuracy of the unseen clients (`pfl.engine.metrics.Unseen`)."""
-
-    stage: Literal["received", "adapted", "scratch"]
-
-    def __call__(self, record: Record) -> float | None:
-        unseen = record.metrics.unseen
-        return unseen.pooled[self.stage] if unseen else None
+    unseen = record.metrics.unseen
+    return unseen.pooled[stage] if unseen else None
 
 
 UNSEEN = {
     "unseen_received": Column(
         "Unseen clients: received (%)",
-        UnseenAt("received"),
+        partial(_unseen, "received"),
         "Unseen clients took no part in training, and all other numbers are of the clients that did. Their "
         "accuracy is pooled over their test samples: with what the method gives a new client "
         "(docs/methods.md); after the method's adaptation, or local epochs of its local program if it has "
         "none; and after as many epochs of local training from scratch.",
     ),
-    "unseen_adapted": Column("Unseen clients: adapted (%)", UnseenAt("adapted")),
-    "unseen_scratch": Column("Unseen clients: from scratch (%)", UnseenAt("scratch")),
+    "unseen_adapted": Column("Unseen clients: adapted (%)", partial(_unseen, "adapted")),
+    "unseen_scratch": Column("Unseen clients: from scratch (%)", partial(_unseen, "scratch")),
 }
 """Columns of tables with unseen clients, by name."""
 
@@ -86,8 +76,8 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         about = CLIENT_METRICS.summary(name) if name in CLIENT_METRICS else ""
         explanation = f"{name}: {about}" if about else ""
         averages = {
-            name: Column(f"{name}, pooled", MetricOf(name, "pooled"), explanation),
-            f"{name}_client_mean": Column(f"{name}, client mean", MetricOf(name, "client_mean")),
+            name: Column(f"{name}, pooled", partial(_metric, name, "pooled"), explanation),
+            f"{name}_client_mean": Column(f"{name}, client mean", partial(_metric, name, "client_mean")),
         }
         columns |= distinct("metric_", averages, columns)
     return columns

@@ -12,9 +12,10 @@ from pfl.core.files import write_json
 from pipeline.figures.figure import load_figure
 from pipeline.figures.make import FOLDER as FIGURES
 from pipeline.figures.make import answered
-from pipeline.report.agreement import OurFinding, claims
+from pipeline.report.agreement import claims
 from pipeline.report.overview import answers_of, report_rows
 from pipeline.report.summary import blank
+from pipeline.spec.claims import Finding
 from pipeline.spec.paths import PAPERS, REPORTS, figure_names, table_file, table_names
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import PUBLISHED
@@ -43,7 +44,7 @@ class AnsweredClaim:
     claim: str
     source: str
     published: str | None
-    ours: OurFinding
+    ours: Finding
     numbers: str | None
     keys: tuple[str, ...]
 
@@ -84,7 +85,7 @@ def _about_tables() -> Iterator[AnsweredClaim]:
         answers = answers_of(folder)
         for tested in claims(blank(name, table)):
             claim = tested.claim
-            ours = answers.get((claim.says, claim.place), OurFinding("open", ""))
+            ours = answers.get((claim.says, claim.place), Finding("open", ""))
             places = claim.compared(table.settings, table.row_labels)
             yield AnsweredClaim(
                 paper=table.published.paper,
@@ -120,7 +121,7 @@ def _about_figures() -> Iterator[AnsweredClaim]:
                 claim=claim.says,
                 source=figure.paper or figure.title,
                 published=None,
-                ours=OurFinding(answer.get("answer", "open"), answer.get("shown", "")),
+                ours=Finding(answer.get("answer", "open"), answer.get("shown", "")),
                 numbers=str(FIGURES / f"{name}.csv") if content else None,
                 keys=keys if content else (),
             )

@@ -23,15 +23,6 @@ class PublishedRun(msgspec.Struct, frozen=True):
     hardware: Hardware
     versions: Versions
 
-    @property
-    def core_hours(self) -> float:
-        """Processor time; 0 on a GPU."""
-        return 0.0 if self.hardware.gpu else self.measured.wall_seconds * self.hardware.threads / 3600
-
-    @property
-    def gpu_hours(self) -> float:
-        return self.measured.wall_seconds / 3600 if self.hardware.gpu else 0.0
-
 
 def published_runs() -> dict[str, PublishedRun]:
     """The runs of the published ledger, by key; of several records with one key, the last."""
@@ -42,10 +33,9 @@ def published_runs() -> dict[str, PublishedRun]:
 
 def cost(runs: Iterable[PublishedRun]) -> str:
     """Compute that runs took, as in "1.5 core-hours and 0.2 GPU-hours"; empty without any run."""
-    runs = list(runs)
-    hours = {
-        "core-hour": sum(run.core_hours for run in runs),
-        "GPU-hour": sum(run.gpu_hours for run in runs),
-    }
+    hours = {"core-hour": 0.0, "GPU-hour": 0.0}
+    for run in runs:
+        unit, share = ("GPU-hour", 1) if run.hardware.gpu else ("core-hour", run.hardware.threads)
+        hours[unit] += run.measured.wall_seconds * share / 3600
     shown = {unit: f"{value:,.{1 if value >= 1 else 2}f}" for unit, value in hours.items() if value}
     return " and ".join(f"{value} {unit}s" for unit, value in shown.items())

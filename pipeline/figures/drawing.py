@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,10 @@ import numpy as np
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.report.plots import COLOURS, DASHES, INK, WIDTH, place_legend
+from pipeline.report.plots import INK, WIDTH, look_at, place_legend
+from pipeline.svg import Axes, Canvas
 
 if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-    from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
 
@@ -30,7 +29,7 @@ class Plot:
     """
 
     measure: Callable[[FigureRuns], Numbers]
-    draw: Callable[[Figure, Numbers], mpl.Figure]
+    draw: Callable[[Figure, Numbers], Canvas]
     simulates: bool = True
 
 
@@ -39,14 +38,14 @@ def labels(figure: Figure) -> dict[str, str]:
     return figure.row_labels | figure.column_labels
 
 
-def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[mpl.Figure, list[Axes]]:
+def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[Canvas, list[Axes]]:
     """A figure with ``count`` panels, up to ``across`` in a row; a single panel is narrower."""
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib import figure as mpl
 
     across = min(across, count)
     down = -(-count // across)
     width = WIDTH if across > 1 else 0.65 * WIDTH
-    canvas = Canvas(figsize=(width, height * down + 0.5), layout="constrained")
+    canvas = mpl.Figure(figsize=(width, height * down + 0.5), layout="constrained")
     places = list(canvas.subplots(down, across, squeeze=False, **options).flat)
     for place in places:
         place.set_axisbelow(True)
@@ -65,7 +64,7 @@ def line_plot(
     across: int = 3,
     marker: str = "",
     names: Mapping[str, str] = {},
-) -> mpl.Figure:
+) -> Canvas:
     """One line per series of a panel, a band of one standard deviation around it, and one legend for all.
 
     Args:
@@ -75,19 +74,19 @@ def line_plot(
     panels, names = numbers.panels, {**labels(figure), **names}
     canvas, axes = grid(len(panels), height, across)
     shown = dict.fromkeys(name for series in panels.values() for name in series)
-    looks = {
-        series: {"color": COLOURS[place % len(COLOURS)], "ls": DASHES[place // 6 % len(DASHES)]}
-        for place, series in enumerate(shown, start=1)
-    }
+    looks = {series: look_at(place) for place, series in enumerate(shown, start=1)}
     handles = {}
     for place, (panel, lines) in zip(axes, panels.items(), strict=True):
         place.set(title=names.get(panel, panel), xlabel=x_label, ylabel=y_label)
         for series, points in lines.items():
-            x, mean, std = _columns(points.values())
-            (handles[series],) = place.plot(x, mean, marker=marker, markersize=4, **looks[series])
+            look = looks[series]
+            rows = sorted((p.x, p.value, np.nan if p.std is None else p.std) for p in points.values())
+            x, mean, std = np.array(rows).T
+            (handles[series],) = place.plot(
+                x, mean, marker=marker, markersize=4, color=look.colour, ls=look.dash
+            )
             if np.isfinite(std).all():
-                low, high = mean - std, mean + std
-                place.fill_between(x, low, high, color=looks[series]["color"], alpha=0.15, linewidth=0)
+                place.fill_between(x, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
     if len(handles) > 1:
         place_legend(canvas, {names.get(series, series): handle for series, handle in handles.items()})
     return canvas
@@ -113,9 +112,3 @@ def averaged(panel: str, series: str, x: float, values: Sequence[float]) -> Poin
     """One point from the values of several seeds: their mean and standard deviation."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Point(panel, series, x, float(np.mean(values)), std)
-
-
-def _columns(points: Iterable[Point]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    table = [(point.x, point.value, np.nan if point.std is None else point.std) for point in points]
-    x, value, std = np.array(sorted(table)).T
-    return x, value, std

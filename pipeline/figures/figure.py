@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -33,10 +35,17 @@ class FigureChanges:
 
     rounds: int | None = None
     epochs: int | None = None
-    clients: int | None = None
     dataset: str | None = None
     model: str | None = None
+    clients: int | None = None
     subset: Subset = field(default_factory=Subset)
+
+    @property
+    def options(self) -> str:
+        """The changes as options of `pfl figure`, with a space before each."""
+        runs = {name: value for name, value in vars(self).items() if name != "subset" and value is not None}
+        parts = {name: ",".join(map(str, names)) for name, names in self.subset if names}
+        return "".join(f" --{name} {shlex.quote(str(value))}" for name, value in (runs | parts).items())
 
 
 def parts_of(name: str) -> list[str]:
@@ -47,7 +56,7 @@ def parts_of(name: str) -> list[str]:
     """
     if not (names := figure_names()):
         raise Missing(f"figure {name}", "no figures here", "a checkout of pfl-repro, which has the papers'")
-    parts = [known for known in names if name in (known, known[:-1])]
+    parts = [known for known in names if re.fullmatch(rf"{re.escape(name)}[a-z]?", known)]
     if not parts:
         raise unknown_name("figure", name, names)
     return parts

@@ -14,21 +14,20 @@ from pfl.core.config import Execution
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
+from pfl.data.dataset import Dataset, load
+from pfl.data.partition import Division, make_division
 from pfl.run.fingerprint import code_digest
 from pfl.run.progress import progress
-from pfl.run.trials import Record
+from pfl.run.trials import Record, Trial
 from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, by_partition, cells
-from pipeline.store.ledger import Ledger, publish
+from pipeline.store.ledger import Ledger
 from pipeline.store.rows import read_record
 from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
-    from pfl.data.partition import Division
     from pfl.engine.simulation import Measure
-    from pfl.run.trials import Trial
 
 MEASURED = SCRATCH / "figures"
 
@@ -54,15 +53,11 @@ class FigureRuns:
     @cached_property
     def datasets(self) -> dict[str, Dataset]:
         """By name."""
-        from pfl.data.dataset import load
-
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
 
     @cached_property
     def partitions(self) -> dict[str, Division]:
         """The partitions by name; saved where the workers of a sweep look for them."""
-        from pfl.data.partition import make_division
-
         divisions = {}
         for name, cell in by_partition(self.cells).items():
             dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
@@ -70,35 +65,31 @@ class FigureRuns:
             save_division(divisions[name], self.name, name)
         return divisions
 
-    def rows(self) -> dict[str, list[Record]]:
-        """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; missing trials are run
-        as in a sweep."""
+    def rows(self) -> list[tuple[Cell, list[Record]]]:
+        """Each cell with the ledger's rows of the seeds that gave a result; missing trials are run as in a
+        sweep."""
         from pipeline.sweep.scheduler import Scheduler
         from pipeline.sweep.train_sweep import run
 
         ledger = Ledger(self._sources)
         scheduler = Scheduler(self.cells, self.figure, self.partitions, ledger, curves=True)
-        try:
-            less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
-            run(self.name, scheduler, self.figure.resources, less=less)
-        finally:
-            publish(self.name)
-        return {
-            cell.cell.id: self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys])
+        less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
+        run(self.name, scheduler, self.figure.resources, less=less)
+        return [
+            (cell.cell, self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys]))
             for cell in scheduler.cells
-        }
+        ]
 
     def _valid(self, cell: Cell, rows: Sequence[Record]) -> list[Record]:
         """Those of a cell's rows that hold a result."""
-        causes = {row.seed: row.failure for row in rows}
-        self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
+        self.failed += [f"{cell.id}, seed {row.seed}: {row.failure}" for row in rows if row.failure]
         self.retried += sum(row.failed for row in rows)
         successful = [row for row in rows if not row.failure]
         self.used += successful
         return successful
 
-    def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
-        """By cell, for each seed that gave a result, what ``measure`` returned after each round.
+    def measurements(self, measure: Measure) -> list[tuple[Cell, list[list[Any]]]]:
+        """Each cell with what ``measure`` returned after each round, for each seed that gave a result.
 
         A finished run is looked up by its trial's key, the code of ``measure`` and that of the simulation. An
         interrupted run continues from its checkpoint.
@@ -106,13 +97,13 @@ class FigureRuns:
         Raises:
             InvalidInput: no seed of a cell gave a result.
         """
-        measured = {}
+        measured = []
         for cell in self.cells:
             rows = self._valid(cell, [self._measured(trial, measure) for trial in self._trials(cell)])
             if not rows:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            measured[cell.id] = [row.success.measurements for row in rows]
+            measured.append((cell, [row.success.measurements for row in rows]))
         return measured
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import check_writable
@@ -29,22 +29,19 @@ from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored
+from pipeline.svg import Canvas
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import table_lock
 
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
 FOLDER = Path("reports/figures")
 
 
-def make(name: str, changes: FigureChanges, out: Path, options: str = "") -> list[str]:
+def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
     """Make the figure called ``name``, or all its parts, and write the overview of the folder again.
 
     Args:
         changes: what runs instead of what the figure pins.
-        options: ``changes`` as command-line options, for the note on how to make the figure again.
 
     Returns:
         One line per figure: the file, and how many of the paper's claims are confirmed.
@@ -57,7 +54,7 @@ def make(name: str, changes: FigureChanges, out: Path, options: str = "") -> lis
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines, failed = [], 0
     for part, figure, notes in prepared:
-        content, retried = _make(part, figure, notes, out, options)
+        content, retried = _make(part, figure, notes, out, changes.options)
         failed += retried
         answers = [claim["answer"] for claim in answered(content, out)]
         claims = amount(len(answers), "claim")
@@ -152,7 +149,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 
 
 @as_svg
-def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> mpl.Figure:
+def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> Canvas:
     """The plot of a figure, with a line on what was reduced."""
     canvas = PLOTS[figure.draw].draw(figure, numbers)
     if notes:

@@ -7,7 +7,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import get_args
 
@@ -15,8 +15,8 @@ from pfl.core.text import amount
 from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import JUDGED, NAMES, POINTS, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
+from pipeline.spec.published import Published
 from pipeline.spec.table_claims import Place, TableClaim, Values
-from pipeline.store.scores import reported
 
 RESAMPLES = 1000
 """Resamples of the seeds are enumerated up to this number; if there are more, this many are drawn."""
@@ -37,11 +37,15 @@ class CellOutcome:
     """The verdict on a printed cell.
 
     Attributes:
+        published: the cell.
+        ours: our number; None if it has not run.
         keys: in the ledger, of the simulations behind our number.
         whole: whether our number is over all clients.
     """
 
+    published: Published
     verdict: Verdict
+    ours: float | None = None
     keys: frozenset[str] = frozenset()
     whole: bool = True
 
@@ -118,42 +122,27 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class OurFinding(Finding):
-    """Outcome of a claim on our numbers.
-
-    Attributes:
-        seeds: behind the answer, if fewer than `SEEDS`; None if they suffice, or the claim is open.
-    """
-
-    seeds: int | None = None
-
-    @property
-    def words(self) -> str:
-        if self.seeds is None:
-            return super().words
-        return f"{super().words} ({'one seed' if self.seeds == 1 else f'{self.seeds} seeds'})"
-
-
-@dataclass(frozen=True)
 class Tested:
     """A claim of the paper, tested on its own numbers, on ours, and on ours after a search, if any."""
 
     claim: TableClaim
     published: Finding
-    ours: OurFinding
-    tuned: OurFinding | None
+    ours: Finding
+    tuned: Finding | None
 
 
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
     return Tally.of(
         CellOutcome(
+            entry.published,
             entry.verdict,
-            frozenset(record.key for record in entry.simulated),
-            whole=entry.evaluation.clients is None,
+            entry.mean,
+            frozenset(entry.keys),
+            entry.evaluation.clients is None,
         )
         for entry in summary.compared
-        if entry.verdict
+        if entry.published and entry.verdict
     )
 
 
@@ -196,15 +185,10 @@ BySeed = Mapping[Place, Mapping[int, float]]
 
 def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
     entries = [e for line in lines for e in line.entries.values() if e.score and e.setting in settings]
-    return {
-        (entry.setting, entry.row): {record.seed: reported(record, entry.evaluation) for record in entry.rows}
-        for entry in entries
-    }
+    return {(entry.setting, entry.row): entry.by_seed for entry in entries}
 
 
-def _ours(
-    claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
-) -> OurFinding:
+def _ours(claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
     """Outcome of a claim on our numbers: as a whole or, if columns are missing, in each that has run."""
     parts = claim.parts(list(columns))
     run = [part for part in parts if part.compared(columns, rows) <= by_seed.keys()]
@@ -216,12 +200,12 @@ def _ours(
     against = [finding for finding in findings if finding.answer != "confirmed"]
     shown = "; ".join(finding.shown for finding in (against or findings) if finding.shown)
     shown = shown.replace("not in 1 of 1 column: ", "not ").replace("not in 1 of 1 pair: ", "")
-    return OurFinding("in part", shown, (held, len(run)), seeds)
+    return Finding("in part", shown, (held, len(run)), seeds)
 
 
 def _whole(
     claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
-) -> OurFinding:
+) -> Finding:
     """Outcome of a claim on the means over the seeds, if nearly all resamples agree (`FIRM`)."""
     compared = claim.compared(columns, rows)
     there = {place: values for place, values in by_seed.items() if place in compared}
@@ -229,18 +213,18 @@ def _whole(
     finding = claim.test(_means(there, dict.fromkeys(seeds, 1)), columns, rows, POINTS)
     fewest = min(map(len, there.values()), default=0)
     if finding.answer == "open":
-        return OurFinding("open", finding.shown)
+        return finding
     if fewest < SEEDS:
-        return OurFinding(finding.answer, finding.shown, seeds=fewest)
+        return replace(finding, seeds=fewest)
     agree = total = 0
     for draw, weight in resamples(seeds):
         total += weight
         agree += weight * (claim.test(_means(there, draw), columns, rows, POINTS).answer == finding.answer)
     if agree >= FIRM * total:
-        return OurFinding(finding.answer, finding.shown)
+        return finding
     share = 100 * agree / total
     shown = f"{finding.answer} on the means ({finding.shown}), but in only {share:.1f} % of resamples"
-    return OurFinding("open", shown)
+    return Finding("open", shown)
 
 
 def resamples(seeds: Sequence[int]) -> Iterator[tuple[Mapping[int, int], int]]:
@@ -310,8 +294,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
 def coverage(summary: Summary, counted: Tally) -> str:
     """How much was run, from how many simulations, and how firm the verdicts are."""
     entries = summary.compared or summary.entries
-    keys = {record.key for entry in entries for record in entry.simulated}
-    simulated = amount(len(keys), "simulation")
+    simulated = amount(len({key for entry in entries for key in entry.keys}), "simulation")
     if counted.total:
         run, cells = counted.run, f"{counted.run} of {amount(counted.total, 'published cell')}"
     else:
@@ -335,19 +318,19 @@ def firmness(counted: Tally) -> str:
     return f"{share} provisional: fewer than {SEEDS} seeds."
 
 
-def outcomes(findings: Iterable[OurFinding]) -> str:
+def outcomes(findings: Iterable[Finding]) -> str:
     """The number of claims by their answer on our numbers, in the order of `Answer`.
 
-    >>> outcomes([OurFinding("refuted", "", seeds=1), OurFinding("in part", "", (1, 2))])
+    >>> outcomes([Finding("refuted", "", seeds=1), Finding("in part", "", (1, 2))])
     '1 refuted (one seed), 1 in part (in 1 of 2 columns run)'
     """
-    by_answer: dict[Answer, list[OurFinding]] = {}
+    by_answer: dict[Answer, list[Finding]] = {}
     for finding in findings:
         by_answer.setdefault(finding.answer, []).append(finding)
     return ", ".join(_outcome(name, by_answer[name]) for name in get_args(Answer) if name in by_answer)
 
 
-def _outcome(name: Answer, findings: Sequence[OurFinding]) -> str:
+def _outcome(name: Answer, findings: Sequence[Finding]) -> str:
     notes = []
     if parts := [finding.held for finding in findings if finding.held]:
         held, run = map(sum, zip(*parts, strict=True))

@@ -32,7 +32,6 @@ class ComparedCell:
         same: whether both have the same runs.
     """
 
-    setting: str
     row: str
     table: str
     entry: Entry
@@ -45,12 +44,12 @@ class ComparedCell:
         """The line of a frame or of a CSV file."""
         score, gap = self.entry.score, self.difference
         return {
-            "setting": self.setting,
+            "setting": self.entry.setting,
             "row": self.row,
             "table": self.table,
             "configuration": self.entry.configuration,
             "status": self.entry.status,
-            "mean": score and score.mean,
+            "mean": self.entry.mean,
             "std": score and score.std,
             "seeds": score.seeds if score else 0,
             "minus": self.minus,
@@ -105,7 +104,7 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
             entries = [table.get(row) for table in tables]
             shared = shared or sum(map(bool, entries)) > 1
             of_row = [
-                _compared(setting, row, name, entry, names[0] if i else None, entries[0])
+                _compared(row, name, entry, names[0] if i else None, entries[0])
                 for i, (name, entry) in enumerate(zip(names, entries, strict=True))
                 if entry
             ]
@@ -136,7 +135,7 @@ def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[
             entries.items(), key=lambda item: -item[1].score.mean if item[1].score else float("inf")
         )
         cells = tuple(
-            _compared(setting, name, summary.id, entry, None if name == base else base, entries[base])
+            _compared(name, summary.id, entry, None if name == base else base, entries[base])
             for name, entry in ordered
         )
         grid = [
@@ -189,14 +188,11 @@ def _entries(summary: Summary, setting: str) -> Iterator[tuple[str, Entry]]:
         yield line.label, selected.get(line.row, line).entries[setting]
 
 
-def _compared(
-    setting: str, row: str, table: str, entry: Entry, minus: str | None, other: Entry | None
-) -> ComparedCell:
+def _compared(row: str, table: str, entry: Entry, minus: str | None, other: Entry | None) -> ComparedCell:
     if minus is None or other is None:
-        return ComparedCell(setting, row, table, entry, minus)
-    keys = [[record.key for record in either.rows] for either in (entry, other)]
-    gap = None
-    if entry.evaluation.is_accuracy and other.evaluation.is_accuracy:
-        gap = difference((entry.rows, entry.evaluation), (other.rows, other.evaluation))
-    same = bool(entry.rows) and keys[0] == keys[1] and entry.evaluation == other.evaluation
-    return ComparedCell(setting, row, table, entry, minus, gap, same)
+        return ComparedCell(row, table, entry, minus)
+    ours, theirs = ([record.key for record in either.rows] for either in (entry, other))
+    are_accuracies = entry.evaluation.is_accuracy and other.evaluation.is_accuracy
+    gap = difference(entry, other) if are_accuracies else None
+    same = bool(ours) and ours == theirs and entry.evaluation == other.evaluation
+    return ComparedCell(row, table, entry, minus, gap, same)

@@ -13,7 +13,7 @@ from pfl.core.text import points, signed
 from pipeline.columns import Column, columns_of, distinct
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.amounts import csv_of, decimals, quantity
-from pipeline.report.moments import MOMENTS, scored_at
+from pipeline.report.moments import MOMENTS, at_moment
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.claims import Finding
 
@@ -139,7 +139,7 @@ def _csv_row(summary: Summary, line: Line, entry: Entry, columns: Mapping[str, C
         "method": line.method,
         "configuration": line.configuration,
         "status": entry.status,
-        "mean": decimals(entry.score.mean if entry.score else None),
+        "mean": decimals(entry.mean),
         "std": decimals(entry.score.std if entry.score else None),
         "seeds": entry.score.seeds if entry.score else 0,
         "published_mean": entry.published and entry.published.mean,
@@ -149,13 +149,13 @@ def _csv_row(summary: Summary, line: Line, entry: Entry, columns: Mapping[str, C
         "verdict": entry.verdict and entry.verdict.name,
         "provisional": entry.verdict and entry.verdict.provisional,
         "rank": entry.rank,
-        **{moment: decimals(at.mean if (at := scored_at(entry, moment)) else None) for moment in MOMENTS},
+        **{moment: decimals(at_moment(entry, moment).mean) for moment in MOMENTS},
         "parameters": json.dumps(entry.parameters),
     }
     last = {
         "cause": entry.cause,
         "data": data(summary, entry) if entry.simulated else "",
-        "keys": " ".join(record.key for record in entry.simulated),
+        "keys": " ".join(entry.keys),
     }
     quantities = {name: decimals(quantity(entry, column)) for name, column in columns.items()}
     return {**first, **distinct("column_", quantities, {*first, *last}), **last}
@@ -193,8 +193,11 @@ def metrics(summary: Summary) -> str:
 
 
 def data(summary: Summary, entry: Entry) -> str:
-    """The data set of an entry that was run and its identity, as in "cifar10: original pixels"."""
-    name = entry.simulated[0].dataset
+    """The data set of an entry that was run and its identity, as in "cifar10: original pixels".
+
+    In the records of another table, or of one that the user has edited since, it may have another name.
+    """
+    name = summary.table.datasets[entry.setting]
     return f"{name}: {summary.results.manifest['datasets'][name]['identity']}"
 
 
@@ -231,8 +234,7 @@ def _published(entry: Entry, sign: str, difference: Any) -> str:
 
 
 def _tex_line(line: Line) -> list[str]:
-    label = _escaped(line.label) + (", selected" if line.configuration == "selected" else "")
-    rows = [_tex_row(label, map(_tex_entry, line.entries.values()))]
+    rows = [_tex_row(_escaped(line.heading), map(_tex_entry, line.entries.values()))]
     if any(entry.published for entry in line.entries.values()):
         published = (
             _published(entry, "$\\pm$", lambda gap: f"${gap:+.2f}$") if entry.published else ""

@@ -13,11 +13,11 @@ from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of, distinct
 from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
-from pipeline.report.moments import MOMENTS, scored_at
+from pipeline.report.moments import MOMENTS, at_moment
 from pipeline.report.pairs import PairedDifference, mean_difference
-from pipeline.report.summary import Entry, Line, Summary
+from pipeline.report.summary import Line, Summary
 from pipeline.spec.reported import At
-from pipeline.store.scores import Score, reported
+from pipeline.store.scores import Score
 
 BASELINE = "fedavg"
 """The row that the first is compared with in words."""
@@ -188,7 +188,7 @@ def board(summary: Summary) -> Board | None:
     if len(complete) < 3:
         return None
     accuracies = {line.row: _accuracies(line, settings) for line in complete}
-    ranks = _ranks([line.label for line in complete], list(accuracies.values()))
+    ranks = _ranks(complete, settings)
     if ranks is None:
         return None
     columns = columns_of(summary.rows)
@@ -217,13 +217,11 @@ def board(summary: Summary) -> Board | None:
                 after.parameters != first.parameters for after, first in zip(entries, before, strict=True)
             ),
             scores={name: score for name in settings if (score := line.entries[name].score)},
-            moments={moment: _mean(_at(entry, moment) for entry in entries) for moment in MOMENTS},
+            moments={moment: _mean(at_moment(entry, moment).mean for entry in entries) for moment in MOMENTS},
             quantities={
                 name: _mean(quantity(entry, column) for entry in entries) for name, column in columns.items()
             },
-            keys=tuple(
-                dict.fromkeys(record.key for entry in (*entries, *before) for record in entry.simulated)
-            ),
+            keys=tuple(dict.fromkeys(key for entry in (*entries, *before) for key in entry.keys)),
         )
 
     over_baseline = untuned = None
@@ -231,8 +229,7 @@ def board(summary: Summary) -> Board | None:
         over_baseline = _difference(accuracies[best.row], accuracies[BASELINE])
     before = [line for line in summary.pinned if _complete(line, settings)]
     if summary.selected and len(before) == len(complete):
-        values = [_accuracies(line, settings) for line in before]
-        of_pinned = _ranks([line.label for line in before], values)
+        of_pinned = _ranks(before, settings)
         untuned = next(iter(of_pinned.means)) if of_pinned else None
     return Board(
         summary=summary,
@@ -281,15 +278,14 @@ def _complete(line: Line, settings: Iterable[str]) -> bool:
 
 def _accuracies(line: Line, settings: Iterable[str]) -> np.ndarray:
     """An array (settings, seeds), in percent."""
-    entries = [line.entries[name] for name in settings]
-    return np.array([[reported(record, entry.evaluation) for record in entry.rows] for entry in entries])
+    return np.array([list(line.entries[name].by_seed.values()) for name in settings])
 
 
-def _ranks(labels: Sequence[str], accuracies: Sequence[np.ndarray]) -> Ranks | None:
+def _ranks(lines: Sequence[Line], settings: Sequence[str]) -> Ranks | None:
     """Mean ranks over the pairs of a setting and a seed."""
-    settings, seeds = accuracies[0].shape
-    over = f"{amount(settings, 'setting')} with {amount(seeds, 'seed')} each"
-    return ranks_of(labels, np.array(accuracies).reshape(len(labels), -1).T, over)
+    accuracies = np.array([_accuracies(line, settings) for line in lines])
+    over = f"{amount(len(settings), 'setting')} with {amount(accuracies.shape[2], 'seed')} each"
+    return ranks_of([line.label for line in lines], accuracies.reshape(len(lines), -1).T, over)
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
@@ -302,11 +298,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     listed = list(values)
     known = [value for value in listed if value is not None]
     return statistics.fmean(known) if len(known) == len(listed) else None
-
-
-def _at(entry: Entry, moment: At) -> float | None:
-    score = scored_at(entry, moment)
-    return score.mean if score else None
 
 
 def _all_of(noun: str, names: set[str]) -> str:

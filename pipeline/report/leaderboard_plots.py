@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pipeline.report.leaderboard import SHOWN, Board, Standing
 from pipeline.report.leads import SIGNIFICANT
 from pipeline.report.plots import COLOURS, GRID, INK, MUTED, as_svg, name_rows, wide_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas
 
 CAPTIONS = {
     "ranks": "Mean ranks over the pairs of a setting and a seed, 1 being the highest accuracy. Methods on "
@@ -34,7 +30,7 @@ def draw(board: Board) -> dict[str, str]:
 
 
 @as_svg
-def _costs(board: Board) -> Figure:
+def _costs(board: Board) -> Canvas:
     """Mean accuracy against the traffic and the time of a run."""
     families = dict.fromkeys(standing.family for standing in board.standings)
     colours = {family: COLOURS[place % len(COLOURS)] for place, family in enumerate(families)}
@@ -71,7 +67,7 @@ def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
 
 
 @as_svg
-def _gains(board: Board) -> Figure:
+def _gains(board: Board) -> Canvas:
     """The gain from tuning by method, with its interval."""
     gains = [(standing, standing.gain) for standing in board.standings if standing.gain]
     figure = wide_figure(0.7 + 0.19 * len(gains))

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pfl.core.text import amount, points
-from pfl.run.trials import Record
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
-from pipeline.report.summary import Entry, Line, Summary
-from pipeline.spec.reported import Evaluation
+from pipeline.report.summary import Entry, Summary
+from pipeline.svg import Canvas
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
     from pandas import DataFrame
 
 SIGNIFICANT = 0.05
@@ -100,43 +99,36 @@ def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> 
     return f"First{tuned} in {columns}.{f' {ranks.text}' if ranks else ''}"
 
 
-def methods(summary: Summary, setting: str) -> list[tuple[Line, Entry]]:
-    """The methods of a column that are done and can be ranked, each simulation once for each evaluation."""
-    chosen: dict[tuple[object, ...], tuple[Line, Entry]] = {}
+def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
+    """By label, the methods of a column that are done and can be ranked, with their accuracies in percent;
+    each simulation once for each evaluation."""
+    chosen: dict[tuple[object, ...], tuple[str, tuple[Entry, float]]] = {}
     for line in summary.selected or summary.pinned:
         entry = line.entries[setting]
         if entry.is_ranked and entry.score:
-            keys = tuple(record.key for record in entry.rows)
-            chosen.setdefault((keys, entry.evaluation.model_dump_json()), (line, entry))
-    return list(chosen.values())
+            reading = entry.keys, entry.evaluation.model_dump_json()
+            chosen.setdefault(reading, (line.label, (entry, entry.score.mean)))
+    return dict(chosen.values())
 
 
 def _lead(summary: Summary, setting: str) -> Lead | None:
-    there = [
-        (line.label, entry, entry.score.mean) for line, entry in methods(summary, setting) if entry.score
-    ]
+    there = methods(summary, setting)
     if len(there) < 2:
         return None
-    ordered = sorted(there, key=lambda candidate: -candidate[2])
-    top = ordered[0][2]
-    best = [candidate for candidate in ordered if candidate[2] == top]
-    others = [candidate for candidate in ordered if candidate[2] < top]
-    first = best[0][1]
-    gaps = {label: difference(_reading(first), _reading(entry)) for label, entry, _ in others}
-    second = others[0][0] if others else "no other"
+    ordered = sorted(there, key=lambda label: -there[label][1])
+    first, top = there[ordered[0]]
+    best = [label for label in ordered if there[label][1] == top]
+    gaps = {label: difference(first, there[label][0]) for label in ordered[len(best) :]}
+    second = next(iter(gaps), "no other")
     return Lead(
         column=summary.columns[setting],
-        best=tuple(label for label, *_ in best),
+        best=tuple(best),
         score=top,
         second=second,
         gap=gaps.get(second),
         level=tuple(label for label, gap in gaps.items() if gap and gap.sign == 0),
         unknown=tuple(label for label, gap in gaps.items() if gap is None or gap.sign is None),
     )
-
-
-def _reading(entry: Entry) -> tuple[Sequence[Record], Evaluation]:
-    return entry.rows, entry.evaluation
 
 
 @dataclass(frozen=True)
@@ -176,10 +168,8 @@ class Ranks:
 def mean_ranks(summary: Summary) -> Ranks | None:
     """Over the columns in which all methods that have run anywhere are done; None for fewer than three
     columns or methods."""
-    import numpy as np
-
     by_column = {
-        name: {line.label: entry.score.mean for line, entry in methods(summary, name) if entry.score}
+        name: {label: mean for label, (_, mean) in methods(summary, name).items()}
         for name in summary.settings
     }
     labels = list(dict.fromkeys(label for column in by_column.values() for label in column))
@@ -190,7 +180,7 @@ def mean_ranks(summary: Summary) -> Ranks | None:
     return ranks_of(labels, accuracies, amount(len(whole), "column"))
 
 
-def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | None:  # type: ignore[type-arg]
+def ranks_of(labels: Sequence[str], accuracies: np.ndarray, over: str) -> Ranks | None:
     """Mean ranks and tests of an array (columns, methods); None if all methods are level everywhere.
 
     Args:
@@ -213,9 +203,8 @@ def ranks_of(labels: Sequence[str], accuracies: NDArray, over: str) -> Ranks | N
 
 
 @as_svg
-def diagram(ranks: Ranks) -> Figure:
+def diagram(ranks: Ranks) -> Canvas:
     """The critical-difference diagram."""
-    import numpy as np
     from scikit_posthocs import critical_difference_diagram
 
     figure = wide_figure(1.2 + 0.16 * len(ranks.means))

@@ -14,38 +14,34 @@ from pfl.run.trials import Record
 from pfl.run.validation import train_alike
 from pipeline.report.amounts import csv_of, decimals, difference_columns, spread
 from pipeline.report.pairs import PairedDifference, difference
-from pipeline.report.summary import Configuration, Entry, Line, Summary
-from pipeline.spec.reported import At, Evaluation
-from pipeline.store.scores import Score, score
+from pipeline.report.summary import Entry, Line, LineKey, Summary
+from pipeline.spec.reported import At
+from pipeline.store.scores import score
 
 MOMENTS: Mapping[At, str] = {
     "post_local": "After local training on the client's own data",
     "post_aggregation": "As received, before local training",
 }
-LineKey = tuple[str, Configuration]
-"""A row and its configuration."""
 
 
 @dataclass(frozen=True)
 class AtMoment:
-    """An entry at one moment of the last evaluation.
+    """An entry at one moment of the last evaluation, see `at_moment`, beside another.
 
     Attributes:
-        score: None where it has not run, or no such moment is recorded.
-        gap: the entry minus the one that the others are compared with; None for that one itself.
+        against: the row of the entry that the others are compared with.
+        gap: the entry minus that one; None for that one itself.
     """
 
     entry: Entry
-    moment: At
-    score: Score | None
     against: str = ""
     gap: PairedDifference | None = None
 
     @property
     def markdown(self) -> str:
-        if self.score is None:
+        if self.entry.score is None:
             return "*not recorded*" if self.entry.rows else f"*{self.entry.status}*"
-        text = spread(self.score)
+        text = spread(self.entry.score)
         if self.gap is None:
             return f"**{text}**" if self.against else text
         return f"{text}<br><sub>{self.gap.shown}</sub>"
@@ -56,12 +52,14 @@ class Block:
     """The table at one moment.
 
     Attributes:
-        lines: by row, its label and its entries by setting.
+        settings: those in which a method has run.
+        lines: of each row, its heading and its entries by setting.
     """
 
     moment: At
     title: str
-    lines: Mapping[LineKey, tuple[str, Mapping[str, AtMoment]]]
+    settings: Sequence[str]
+    lines: Sequence[tuple[str, Mapping[str, AtMoment]]]
 
 
 def blocks(summary: Summary) -> list[Block]:
@@ -86,32 +84,27 @@ def caption(summary: Summary) -> str:
 def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
     """A line for each method, column and moment."""
     return csv_of(
-        _csv_row(summary.id, label, at, at.score)
+        {
+            "table": summary.id,
+            "setting": at.entry.setting,
+            "row": at.entry.row,
+            "label": label,
+            "configuration": at.entry.configuration,
+            "moment": block.moment,
+            "mean": decimals(reached.mean),
+            "std": decimals(reached.std),
+            "seeds": reached.seeds,
+            "against": at.against,
+            **difference_columns(at.gap),
+            "pairs": at.gap and at.gap.pairs,
+            "over": at.gap and at.gap.over,
+            "keys": " ".join(record.key for record in at.entry.rows),
+        }
         for block in shown
-        for label, entries in block.lines.values()
+        for label, entries in block.lines
         for at in entries.values()
-        if at.score
+        if (reached := at.entry.score)
     )
-
-
-def _csv_row(table: str, label: str, at: AtMoment, score: Score) -> dict[str, object]:
-    gap = at.gap
-    return {
-        "table": table,
-        "setting": at.entry.setting,
-        "row": at.entry.row,
-        "label": label,
-        "configuration": at.entry.configuration,
-        "moment": at.moment,
-        "mean": decimals(score.mean),
-        "std": decimals(score.std),
-        "seeds": score.seeds,
-        "against": at.against,
-        **difference_columns(gap),
-        "pairs": gap and gap.pairs,
-        "over": gap and gap.over,
-        "keys": " ".join(record.key for record in at.entry.rows),
-    }
 
 
 def _methods(summary: Summary) -> list[Line]:
@@ -124,7 +117,7 @@ def _methods(summary: Summary) -> list[Line]:
             if name in summary.settings and entry.is_of_all
         }
         new = dataclasses.replace(line, entries=entries)
-        is_reference = (line.row, line.configuration) == (summary.table.reference, "pinned")
+        is_reference = line.key == (summary.table.reference, "pinned")
         is_new = is_reference or not any(_same_models(new, old) for old in lines)
         if is_new and any(entry.rows for entry in entries.values()):
             lines.append(new)
@@ -148,65 +141,47 @@ def _trained_alike(record: Record, other: Record) -> bool:
     )
 
 
-def at_moment(evaluation: Evaluation, moment: At) -> Evaluation:
-    """What is reported at a moment of the last evaluation, of all clients that count."""
-    return evaluation.model_copy(update={"moment": moment, "which": "last", "clients": None})
-
-
 def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
-    by_setting: dict[str, dict[LineKey, AtMoment]] = {}
+    columns: dict[str, dict[LineKey, AtMoment]] = {}
     for setting in summary.settings:
-        column = {
-            (line.row, line.configuration): line.entries[setting] for line in lines if setting in line.entries
+        entries = {
+            line.key: at_moment(line.entries[setting], moment) for line in lines if setting in line.entries
         }
-        if not any(entry.rows for entry in column.values()):
-            continue
-        scored = {key: scored_at(entry, moment) for key, entry in column.items()}
-        against = _reference(summary, column, scored)
-        by_setting[setting] = {
-            key: AtMoment(
-                entry,
-                moment,
-                scored[key],
-                column[against].row if against else "",
-                _gap(entry, column[against], moment) if against and key != against and scored[key] else None,
-            )
-            for key, entry in column.items()
-        }
+        if any(entry.rows for entry in entries.values()):
+            columns[setting] = _compared(summary, entries)
     return Block(
         moment,
         MOMENTS[moment],
-        {
-            (line.row, line.configuration): (
-                line.label + (", selected" if line.configuration == "selected" else ""),
-                {name: column[line.row, line.configuration] for name, column in by_setting.items()},
-            )
+        list(columns),
+        [
+            (line.heading, {name: column[line.key] for name, column in columns.items() if line.key in column})
             for line in lines
-        },
+        ],
     )
 
 
-def _reference(
-    summary: Summary, column: Mapping[LineKey, Entry], scored: Mapping[LineKey, Score | None]
-) -> LineKey | None:
-    """The line of a column with which the others are compared: the table's, or else the best."""
-    there = {key: reached.mean for key, reached in scored.items() if reached and column[key].complete}
-    if summary.table.reference:
-        key: LineKey = (summary.table.reference, "pinned")
-        return key if key in there else None
-    return max(there, key=lambda key: there[key], default=None)
+def _compared(summary: Summary, entries: Mapping[LineKey, Entry]) -> dict[LineKey, AtMoment]:
+    """The entries of a column at a moment, minus the table's reference, or else the best."""
+    means = {key: entry.score.mean for key, entry in entries.items() if entry.score and entry.complete}
+    best = max(means, key=lambda key: means[key], default=None)
+    against: LineKey | None = (summary.table.reference, "pinned") if summary.table.reference else best
+    if against not in means:
+        return {key: AtMoment(entry) for key, entry in entries.items()}
+    other = entries[against]
+    return {
+        key: AtMoment(entry, other.row, difference(entry, other) if key != against and entry.score else None)
+        for key, entry in entries.items()
+    }
 
 
-def scored_at(entry: Entry, moment: At) -> Score | None:
-    """An entry's accuracy at a moment of the last evaluation; None where it is not recorded."""
-    if not entry.evaluation.is_accuracy:
-        return None
-    evaluation = at_moment(entry.evaluation, moment)
-    if not all(moment in record.metrics.rounds[-1].of(evaluation.group) for record in entry.rows):
-        return None
-    return score(entry.rows, evaluation)
+def at_moment(entry: Entry, moment: At) -> Entry:
+    """An entry as at a moment of the last evaluation, over all clients that count.
 
-
-def _gap(entry: Entry, other: Entry, moment: At) -> PairedDifference | None:
-    first, second = ((compared.rows, at_moment(compared.evaluation, moment)) for compared in (entry, other))
-    return difference(first, second)
+    Its score is None where no accuracy at the moment is recorded.
+    """
+    reported = entry.evaluation.model_copy(update={"moment": moment, "which": "last", "clients": None})
+    recorded = entry.evaluation.is_accuracy and all(
+        moment in record.metrics.rounds[-1].of(reported.group) for record in entry.rows
+    )
+    reached = score(entry.rows, reported) if recorded else None
+    return dataclasses.replace(entry, evaluation=reported, score=reached)

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from pfl.core.text import amount, signed
-from pipeline.report.agreement import CellOutcome, OurFinding, Tally, firmness, outcomes
+from pipeline.report.agreement import CellOutcome, Tally, firmness, outcomes
 from pipeline.report.formats import literal
 from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original
 from pipeline.report.pairs import sign_of
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import environment, findings_of, write_files
-from pipeline.report.verdict_plots import VerdictPoint, scatter
+from pipeline.report.verdict_plots import scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
-from pipeline.spec.claims import Answer
+from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.csv_file import read_csv
 from pipeline.spec.papers import NUMBERS, load_paper
 from pipeline.spec.paths import REPORTS, table_names
@@ -33,41 +33,6 @@ OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"
 """The folder, relative to `OVERVIEW`'s, of reports about this software: speed, scale, faults, data."""
 
-NOT_RUN = Verdict("not run")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PinnedCell(CellOutcome):
-    """The outcome of a printed cell that a table pins.
-
-    Attributes:
-        ours: None if it has not run.
-    """
-
-    published: Published
-    ours: float | None = None
-
-
-@dataclass(frozen=True)
-class MethodsAtMoment:
-    """One column of a table whose methods are compared with the paper's own at one moment.
-
-    Attributes:
-        above, level, below: the other methods by the sign of their difference's 95 % interval, each with the
-            difference in points.
-        unknown: those without an interval.
-    """
-
-    table: str
-    column: str
-    moment: str
-    own: str
-    mean: float
-    above: tuple[str, ...]
-    level: tuple[str, ...]
-    below: tuple[str, ...]
-    unknown: tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class TableProgress:
@@ -77,15 +42,15 @@ class TableProgress:
         title: its name, or a link where there is a report.
         answers: the outcomes of the paper's claims on our numbers.
         data: identity of its report's data if these are not the original ones; empty otherwise.
-        moments: the paper's own method against the others at one moment.
+        moments: see `at_one_moment`.
         table: name of its file; empty for several together.
     """
 
     title: str
-    cells: tuple[PinnedCell, ...]
-    answers: tuple[OurFinding, ...]
+    cells: tuple[CellOutcome, ...]
+    answers: tuple[Finding, ...]
     data: tuple[str, ...] = ()
-    moments: tuple[MethodsAtMoment, ...] = ()
+    moments: tuple[dict[str, Any], ...] = ()
     table: str = ""
 
     @classmethod
@@ -171,7 +136,7 @@ def write_overview(root: Path) -> Path:
     papers = overview(root)
     points = {
         paper.name: [
-            VerdictPoint(cell.published.mean, cell.ours, cell.verdict)
+            (cell.published.mean, cell.ours, cell.verdict)
             for cell in paper.whole.cells
             if cell.ours is not None and cell.verdict.name in JUDGED
         ]
@@ -230,14 +195,16 @@ def overview(root: Path) -> list[Group]:
     return groups
 
 
-def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
-    """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
-    own = summary.table.reference
-    lines = (
-        [row for row in report_rows(folder / "moments.csv") if row["configuration"] == "pinned"]
-        if own
-        else []
-    )
+def at_one_moment(summary: Summary, folder: Path) -> list[dict[str, Any]]:
+    """By column and moment, the paper's own method against the others, out of a report's moments.csv; none if
+    the table names no method of the paper.
+
+    The others are ``above``, ``level`` or ``below`` by the sign of their difference's 95 % interval, or
+    ``unknown`` without one, each with the difference in points.
+    """
+    if not (own := summary.table.reference):
+        return []
+    lines = [row for row in report_rows(folder / "moments.csv") if row["configuration"] == "pinned"]
     compared = []
     for moment, title in MOMENTS.items():
         for setting, column in summary.columns.items():
@@ -249,9 +216,19 @@ def at_one_moment(summary: Summary, folder: Path) -> list[MethodsAtMoment]:
             for row in sorted(others, key=lambda row: -float(row["difference"])):
                 low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
                 by_sign[sign_of(low, high)].append(f"{row['label']} {signed(float(row['difference']))}")
-            groups = (tuple(by_sign[sign]) for sign in by_sign)
-            link = f"[{literal(summary.table.title)}]({folder.relative_to(folder.parents[1])}/README.md)"
-            compared.append(MethodsAtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
+            compared.append(
+                {
+                    "table": _link(summary, folder),
+                    "column": column,
+                    "moment": title,
+                    "own": mine["label"],
+                    "mean": float(mine["mean"]),
+                    "above": by_sign[1],
+                    "level": by_sign[0],
+                    "below": by_sign[-1],
+                    "unknown": by_sign[None],
+                }
+            )
     return compared
 
 
@@ -289,33 +266,36 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
             whole = entry.evaluation.clients is None
             ours = float(row["mean"]) if row["mean"] else None
             keys = frozenset(row["keys"].split())
-            cells.append(PinnedCell(verdict, keys, whole, published=entry.published, ours=ours))
+            cells.append(CellOutcome(entry.published, verdict, ours, keys, whole))
         else:
-            cells.append(PinnedCell(NOT_RUN, published=entry.published))
+            cells.append(CellOutcome(entry.published, Verdict("not run")))
     answers = tuple(answers_of(folder).values()) if folder else ()
-    title = literal(summary.table.title)
-    if folder and (folder / "README.md").exists():
-        title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
+    reported = folder and (folder / "README.md").exists()
     return TableProgress(
-        title=title,
+        title=_link(summary, folder) if folder and reported else literal(summary.table.title),
         cells=tuple(cells),
-        answers=answers or (OurFinding("open", ""),) * len(summary.table.claims),
+        answers=answers or (Finding("open", ""),) * len(summary.table.claims),
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
         moments=tuple(at_one_moment(summary, folder)) if folder else (),
         table=summary.id,
     )
 
 
-def answers_of(folder: Path) -> dict[tuple[str, str], OurFinding]:
+def _link(summary: Summary, folder: Path) -> str:
+    """The title of a table, with a link to its report."""
+    return f"[{literal(summary.table.title)}]({folder.relative_to(folder.parents[1])}/README.md)"
+
+
+def answers_of(folder: Path) -> dict[tuple[str, str], Finding]:
     """The outcomes of the claims in a table's report, by the paper's words and their place."""
     return {(row["claim"], row["place"]): _finding(row) for row in report_rows(folder / "claims.csv")}
 
 
-def _finding(row: Mapping[str, str]) -> OurFinding:
+def _finding(row: Mapping[str, str]) -> Finding:
     """The outcome of a claim, out of a line of a claims.csv."""
     held = (int(row["held"]), int(row["run"])) if row.get("run") else None
     seeds = int(row["few_seeds"]) if row.get("few_seeds") else None
-    return OurFinding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
+    return Finding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
 
 
 def _is_original(data: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pfl.core.text import amount, signed
 from pfl.run.trials import Record
+from pipeline.report.summary import Entry
 from pipeline.spec.reported import Evaluation
 from pipeline.store.scores import reported, weight
 
@@ -66,23 +67,16 @@ class PairedDifference:
         return amount(self.pairs, f"paired {self.over}")
 
 
-def difference(
-    first: tuple[Sequence[Record], Evaluation], second: tuple[Sequence[Record], Evaluation]
-) -> PairedDifference | None:
-    """The first row minus the second, over the seeds that both have; None if they share no seed.
-
-    Args:
-        first, second: the records of a row, one per seed, and what is reported of them.
-    """
-    ours, theirs = ({record.seed: record for record in records} for records, _ in (first, second))
-    seeds = [seed for seed in ours if seed in theirs]
-    gaps = [reported(ours[seed], first[1]) - reported(theirs[seed], second[1]) for seed in seeds]
+def difference(first: Entry, second: Entry) -> PairedDifference | None:
+    """The first entry minus the second, over the seeds that both have; None if they share no seed."""
+    theirs = {record.seed: (record, second.evaluation) for record in second.rows}
+    pairs = [
+        ((record, first.evaluation), theirs[record.seed]) for record in first.rows if record.seed in theirs
+    ]
+    gaps = [reported(*ours) - reported(*other) for ours, other in pairs]
     if not gaps:
         return None
-    if len(gaps) > 1:
-        return mean_difference(gaps)
-    (seed,) = seeds
-    return _over_clients((ours[seed], first[1]), (theirs[seed], second[1]), gaps[0])
+    return mean_difference(gaps) if len(gaps) > 1 else _over_clients(*pairs[0], gaps[0])
 
 
 def mean_difference(gaps: Sequence[float], over: Over = "seed") -> PairedDifference:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -17,11 +17,7 @@ from pipeline.report.amounts import quantity
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.store.scores import client_accuracies
 from pipeline.store.scores import curves as curves_of
-from pipeline.svg import svg_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas, svg_text
 
 P = ParamSpec("P")
 
@@ -88,16 +84,15 @@ class Look:
     marker: str
 
 
+def look_at(place: int) -> Look:
+    """The look of a row or a series at a place; they can be distinguished without colour."""
+    again = place // 6
+    return Look(COLOURS[place % len(COLOURS)], DASHES[again % len(DASHES)], MARKERS[again % len(MARKERS)])
+
+
 def looks(lines: Sequence[Line]) -> dict[str, Look]:
-    """The look of each row, by its place in the table; rows can be distinguished without colour."""
-    return {
-        line.row: Look(
-            COLOURS[place % len(COLOURS)],
-            DASHES[place // 6 % len(DASHES)],
-            MARKERS[place // 6 % len(MARKERS)],
-        )
-        for place, line in enumerate(lines)
-    }
+    """The look of each row, by its place in the table."""
+    return {line.row: look_at(place) for place, line in enumerate(lines)}
 
 
 def draw(summary: Summary) -> dict[str, str]:
@@ -108,7 +103,7 @@ def draw(summary: Summary) -> dict[str, str]:
     return {plot.__name__: as_svg(plot)(summary) for plot in (convergence, clients, communication)}
 
 
-def convergence(summary: Summary) -> Figure:
+def convergence(summary: Summary) -> Canvas:
     """Accuracy by round: mean over the seeds, and a band of one standard deviation around it.
 
     The curve of a cell that diverged ends with that word.
@@ -140,7 +135,7 @@ def convergence(summary: Summary) -> Figure:
     return figure
 
 
-def clients(summary: Summary) -> Figure:
+def clients(summary: Summary) -> Canvas:
     """Each client's accuracy (a tick; its mean over the seeds), quartiles (bar) and median (dot).
 
     With more rows than there are colours, a line from the lowest to the highest accuracy replaces the ticks.
@@ -169,7 +164,7 @@ def clients(summary: Summary) -> Figure:
     return figure
 
 
-def communication(summary: Summary) -> Figure:
+def communication(summary: Summary) -> Canvas:
     """Final accuracy against what all clients together sent and received."""
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
@@ -200,7 +195,7 @@ def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[
 # ---- figures -------------------------------------------------------------------------------------------
 
 
-def as_svg(draw: Callable[P, Figure]) -> Callable[P, str]:
+def as_svg(draw: Callable[P, Canvas]) -> Callable[P, str]:
     """Make a function that draws a figure return SVG text, in the style of reports."""
 
     @wraps(draw)
@@ -213,7 +208,7 @@ def as_svg(draw: Callable[P, Figure]) -> Callable[P, str]:
     return drawn
 
 
-def wide_figure(height: float) -> Figure:
+def wide_figure(height: float) -> Canvas:
     """An empty figure of the usual width.
 
     Args:
@@ -233,7 +228,7 @@ def panels(
     height: float = 2.4,
     share: bool = False,
     drawn: Callable[[Entry], object] = attrgetter("rows"),
-) -> Figure:
+) -> Canvas:
     """One panel per setting; ``panel`` draws one entry of the pinned configuration into it.
 
     Args:
@@ -290,7 +285,7 @@ def name_rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def legend(
-    figure: Figure,
+    figure: Canvas,
     summary: Summary,
     *,
     curves: bool = True,
@@ -315,7 +310,7 @@ def legend(
     place_legend(figure, handles)
 
 
-def place_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
+def place_legend(figure: Canvas, handles: Mapping[str, Any]) -> None:
     """Place a legend above the panels, in as many columns as its labels allow.
 
     The figure, which has room for one line, grows by the others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,10 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
             f"of initialisation, participants and batches; {divided}",
         ],
         "Versions": [
-            ", ".join(f"{name} {each_once(versions)}" for name, versions in _versions(rows).items()),
+            ", ".join(
+                f"{name} {each_once(getattr(record.success.versions, name) for record in rows)}"
+                for name in ("python", "torch", "pfl")
+            ),
             f"behaviour: {each_once(record.behaviour for record in rows)}",
         ],
         "Hardware": sorted({machine(record.success.hardware) for record in rows}),
@@ -121,7 +125,8 @@ def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
         for name, source in sources.items()
         if resized(name)[0] in DATASETS and source["kind"] not in OFFICIAL
     ]
-    return f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
+    place = f"/path/to/{archives[0] if len(archives) == 1 else 'archives'}"
+    return f"DATA_SOURCE={shlex.quote(place)} " if archives else ""
 
 
 def _subset_options(summary: Summary) -> str:
@@ -145,16 +150,6 @@ def plugins(rows: Iterable[Record]) -> list[str]:
     """A line for each third-party plugin package that the records were computed with."""
     distinct = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
     return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(distinct)]
-
-
-def _versions(rows: Sequence[Record]) -> dict[str, list[str]]:
-    """The versions of each package by which ``rows`` were computed."""
-    installed = [record.success.versions for record in rows]
-    return {
-        "python": [versions.python for versions in installed],
-        "torch": [versions.torch for versions in installed],
-        "pfl": [versions.pfl for versions in installed],
-    }
 
 
 def each_once(values: Iterable[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,45 +17,30 @@ from pipeline.report.table_report import environment, write_files
 
 
 @dataclass(frozen=True)
-class Pending:
-    """What a cell lacks.
-
-    Attributes:
-        runs: their number.
-        seconds: their expected time, one after another.
-    """
-
-    runs: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class CheckedCell:
     """A published number, and what was done to check it.
 
     Attributes:
         computed, served: runs of this call, and runs out of the ledger.
-        pending: what is missing for all seeds; None if nothing is.
+        pending: the expected seconds of each run that is missing.
     """
 
     entry: Entry
-    column: str
-    label: str
     computed: int
     served: int
-    pending: Pending | None
+    pending: Sequence[float]
 
     @property
     def missing(self) -> str:
         """For example "4 (about 12 min 3 s)"; empty if nothing is pending."""
-        return f"{self.pending.runs} (about {duration(self.pending.seconds)})" if self.pending else ""
+        return f"{len(self.pending)} (about {duration(sum(self.pending))})" if self.pending else ""
 
 
 def write_page(
     folder: Path,
     summary: Summary,
     computed: set[str],
-    pending: Mapping[str, Pending],
+    pending: Mapping[str, Sequence[float]],
     left_out: Collection[str],
     facts: Mapping[str, Any],
 ) -> None:
@@ -64,7 +49,7 @@ def write_page(
     Args:
         summary: of the pinned configurations, with the seeds that have run.
         computed: keys of the runs that this call has computed.
-        pending: what is missing, by cell.
+        pending: the expected seconds of each run that is missing, by cell.
         left_out: the settings that were not selected.
         facts: the ``hours`` of the budget, the time that it ``took`` in words, the number of ``runs``
             computed, what all ``left`` runs would take, the ``rule`` of their order, and the ``command``.
@@ -74,9 +59,7 @@ def write_page(
     """
     whole, summary = summary, summary.without(left_out)
     skipped = summary.table.published.incomparable_rows if summary.table.published else set()
-    cells = [
-        _cell(summary, entry, computed, pending) for entry in summary.compared if entry.row not in skipped
-    ]
+    cells = [_cell(entry, computed, pending) for entry in summary.compared if entry.row not in skipped]
     counted = tally(summary)
     context = {
         "summary": summary,
@@ -95,31 +78,29 @@ def write_page(
     write_files(folder, {"README.md": page, "cells.csv": csv_of(map(_csv_row, cells))})
 
 
-def _cell(summary: Summary, entry: Entry, computed: set[str], pending: Mapping[str, Pending]) -> CheckedCell:
-    keys = {record.key for record in entry.simulated}
+def _cell(entry: Entry, computed: set[str], pending: Mapping[str, Sequence[float]]) -> CheckedCell:
+    keys = set(entry.keys)
     return CheckedCell(
         replace(entry, rank=None),  # of the few cells that have run, it says little
-        summary.columns[entry.setting],
-        summary.labels[entry.row],
         len(keys & computed),
         len(keys - computed),
-        pending.get(f"{entry.setting}/{entry.row}"),
+        pending.get(f"{entry.setting}/{entry.row}", ()),
     )
 
 
 def _csv_row(cell: CheckedCell) -> dict[str, Any]:
-    entry, missing = cell.entry, cell.pending or Pending(0, 0.0)
+    entry = cell.entry
     assert entry.published and entry.verdict
     return {
         "setting": entry.setting,
         "row": entry.row,
         "published": entry.published.mean,
-        "ours": entry.score and entry.score.mean,
+        "ours": entry.mean,
         "difference": entry.difference,
         "verdict": entry.verdict.name,
         "seeds": entry.score.seeds if entry.score else 0,
         "runs_computed": cell.computed,
         "runs_from_ledger": cell.served,
-        "runs_pending": missing.runs,
-        "seconds_pending": round(missing.seconds),
+        "runs_pending": len(cell.pending),
+        "seconds_pending": round(sum(cell.pending)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from pipeline.report.plots import Look, as_svg, legend, panels
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.objectives import goals, others
 from pipeline.store.scores import reported
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def draw(summary: Summary) -> dict[str, str]:
 
 
 @as_svg
-def _front(summary: Summary, name: str) -> Figure:
+def _front(summary: Summary, name: str) -> Canvas:
     """Accuracy against another objective: a marker per trial, and a line through the front."""
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
@@ -86,8 +83,7 @@ def _front(summary: Summary, name: str) -> Figure:
 
 def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
     """The trials of a cell that ran to the last round with the first seed; none with one objective."""
-    search = next(method.search for method in summary.table.methods if method.id == row)
-    search = search or summary.table.search
+    search = summary.table.searches.get(row)
     cell = next((cell for cell in summary.results.cells if cell.cell == f"{setting}/{row}"), None)
     if not cell or not search or not search.has_several_objectives:
         return []

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from pfl.core.hyper import Hyperparameter
 from pipeline.report.plots import (
     GRID,
     Look,
@@ -20,14 +18,11 @@ from pipeline.report.plots import (
     wide_figure,
 )
 from pipeline.report.search_tables import last_steps
-from pipeline.report.summary import Entry, Line, Summary
+from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import cells
 from pipeline.spec.search_space import searched
 from pipeline.store.results import RecordedStep
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas
 
 
 def draw(summary: Summary) -> dict[str, str]:
@@ -59,7 +54,7 @@ def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
 
 
 @as_svg
-def _cost(summary: Summary) -> Figure:
+def _cost(summary: Summary) -> Canvas:
     steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
@@ -76,23 +71,18 @@ def _cost(summary: Summary) -> Figure:
     return figure
 
 
-def _spaces(summary: Summary) -> list[tuple[Line, dict[str, Hyperparameter]]]:
-    """The methods that are searched, each with its searched parameters."""
-    spaces = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
-    return [
-        (line, dict(searched(cell.config, cell.search)))
-        for line in summary.pinned
-        if (cell := spaces.get(line.row)) and cell.search
-    ]
-
-
 @as_svg
-def _slices(summary: Summary) -> Figure:
+def _slices(summary: Summary) -> Canvas:
     """A panel for each parameter of a method, a row for each method; methods with one parameter share rows.
 
     A marker is a trial at the last round that it reached with the first seed, the larger the later.
     """
-    rows = [[(line, *one) for one in space.items()] for line, space in _spaces(summary)]
+    by_row = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
+    rows = [
+        [(line, *parameter) for parameter in searched(cell.config, cell.search).items()]
+        for line in summary.pinned
+        if (cell := by_row.get(line.row)) and cell.search
+    ]
     if all(len(row) == 1 for row in rows):
         rows = [[panel for (panel,) in rows[at : at + 3]] for at in range(0, len(rows), 3)]
     figure = wide_figure(1.9 * len(rows) + 0.4)
@@ -103,8 +93,9 @@ def _slices(summary: Summary) -> Figure:
             axes.remove()
         labelled = ""
         for axes, (line, name, declared) in zip(places, row, strict=False):
-            for number, steps in enumerate(_trials(summary, line)):
-                shown = [step for step in steps if name in step.params]
+            of_method = [cell.search for cell in summary.results.cells if cell.row == line.row]
+            for number, steps in enumerate(of_method):
+                shown = [step for step in last_steps(steps) if name in step.params]
                 axes.scatter(
                     [step.params[name] for step in shown],
                     [step.value for step in shown],
@@ -123,8 +114,3 @@ def _slices(summary: Summary) -> Figure:
                 labelled = line.label
                 axes.set_ylabel(f"{labelled} (%)")
     return figure
-
-
-def _trials(summary: Summary, line: Line) -> list[list[RecordedStep]]:
-    """The trials of a method, a setting after another."""
-    return [last_steps(cell.search) for cell in summary.results.cells if cell.row == line.row]

@@ -104,8 +104,8 @@ def rows(summary: Summary) -> str:
 
     Objectives beside the accuracy are the last columns.
     """
-    searches = [row.search or summary.table.search for row in summary.table.searched_rows]
-    others = list(dict.fromkeys(name for search in searches if search for name in search.objectives[1:]))
+    searches = summary.table.searches.values()
+    others = list(dict.fromkeys(name for search in searches for name in search.objectives[1:]))
     rows = []
     for cell in summary.results.cells:
         records = [record for trial in cell.searched for record in trial.records]
@@ -136,11 +136,10 @@ def _validation(steps: Sequence[RecordedStep], trial: int) -> float | None:
 
 
 def _gain(result: CellResult) -> str:
-    selection = result.selection
-    if not selection or not selection.comparisons:
+    if not result.selection or not result.selection.comparisons:
         return ""
-    shown = max(selection.comparisons, key=lambda other: (other.trial == selection.trial, other.gain))
-    return gain(shown.gain, shown.error)
+    (compared,) = result.selection.comparisons
+    return gain(compared.gain, compared.error)
 
 
 def _notes(steps: Sequence[RecordedStep], cell: Cell, imported: int) -> list[str]:

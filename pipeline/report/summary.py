@@ -16,9 +16,11 @@ from pipeline.spec.published import Published
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table, printed_cells
 from pipeline.store.results import CellResult, Results
-from pipeline.store.scores import Score, score
+from pipeline.store.scores import Score, reported, score
 
 Configuration = Literal["pinned", "selected"]
+LineKey = tuple[str, Configuration]
+"""A row and its configuration."""
 
 UNTRIED: tuple[Status, ...] = ("not run", "not selected")
 
@@ -59,6 +61,21 @@ class Entry:
         return self.rows + self.diverged
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """In the ledger, of these simulations."""
+        return tuple(record.key for record in self.simulated)
+
+    @property
+    def mean(self) -> float | None:
+        """That of the score; None without one."""
+        return self.score.mean if self.score else None
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """The reported numbers of the seeds that gave a result."""
+        return {record.seed: reported(record, self.evaluation) for record in self.rows}
+
+    @property
     def complete(self) -> bool:
         """Whether all requested seeds gave a result."""
         return self.status == "done"
@@ -97,6 +114,15 @@ class Line:
     method: str
     configuration: Configuration
     entries: Mapping[str, Entry]
+
+    @property
+    def key(self) -> LineKey:
+        return self.row, self.configuration
+
+    @property
+    def heading(self) -> str:
+        """The label, and the configuration if the search has selected it."""
+        return self.label + (", selected" if self.configuration == "selected" else "")
 
 
 @dataclass(frozen=True)
@@ -214,7 +240,7 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
         return Line(row.id, table.row_labels[row.id], row.method, configuration, entries)
 
     pinned = [line(row, "pinned") for row in table.methods]
-    selected = [line(row, "selected") for row in table.searched_rows]
+    selected = [line(row, "selected") for row in table.methods if row.id in table.searches]
     return Summary(
         id=results.table,
         table=table,
@@ -250,17 +276,15 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
 
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
     """The mean of a row's entries, once all are done; seeds of different settings are no repetitions."""
-    entry = dataclasses.replace(entries[0], setting=name, published=None, verdict=None)
-    left_out = any(entry.status == "not selected" for entry in entries)
-    status: Status = "not selected" if left_out else "not run"
-    empty = dataclasses.replace(
-        entry, status=status, cause="", score=None, parameters={}, rows=(), diverged=()
-    )
-    scores = [entry.score for entry in entries if entry.status == "done" and entry.score]
+    first = entries[0]
+    average = Entry(name, first.row, first.configuration, first.evaluation)
+    if any(entry.status == "not selected" for entry in entries):
+        return dataclasses.replace(average, status="not selected")
+    scores = [entry.score for entry in entries if entry.complete and entry.score]
     if len(scores) < len(entries):
-        return empty
+        return average
     mean = statistics.fmean(score.mean for score in scores)
-    return dataclasses.replace(empty, status="done", score=Score(mean, None, scores[0].seeds))
+    return dataclasses.replace(average, status="done", score=Score(mean, None, scores[0].seeds))
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pfl.core.text import signed
 from pipeline.report.pairs import mean_difference
 from pipeline.report.summary import Entry, Summary
-from pipeline.store.scores import gain, reported
+from pipeline.store.scores import gain
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,5 @@ def _rank(values: Sequence[float], place: int) -> int:
 
 
 def _gain(pinned: Entry, selected: Entry) -> tuple[float, float | None]:
-    before, after = (
-        {row.seed: reported(row, entry.evaluation) for row in entry.rows} for entry in (pinned, selected)
-    )
-    return gain([after[seed] - value for seed, value in before.items()])
+    after = selected.by_seed
+    return gain([after[seed] - before for seed, before in pinned.by_seed.items()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.report.plots import (
@@ -20,10 +19,9 @@ from pipeline.report.plots import (
 )
 from pipeline.report.summary import Entry, Summary
 from pipeline.report.verdicts import POINTS, Verdict
+from pipeline.svg import Axes, Canvas
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 COLOURS = {
@@ -38,17 +36,8 @@ MARKERS = {"reproduced": "o", "higher": "^", "lower": "v", "ratio": "o", "not co
 BAND = f", ± {POINTS:g} points"
 
 
-@dataclass(frozen=True)
-class VerdictPoint:
-    """A cell that was run: the printed number, ours, and the verdict."""
-
-    published: float
-    ours: float
-    verdict: Verdict
-
-
 @as_svg
-def side_by_side(summary: Summary) -> Figure:
+def side_by_side(summary: Summary) -> Canvas:
     """One panel per setting, one line per method: the printed number and ours."""
     from matplotlib.lines import Line2D
 
@@ -76,17 +65,20 @@ def side_by_side(summary: Summary) -> Figure:
     )
     for number, axes in enumerate(figure.axes):
         name_rows(axes, [line.label if number % 3 == 0 else "" for line in summary.pinned])
-    printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
-    name = "published"
-    if any(entry.published.is_accuracy for entry in summary.compared if entry.published):
-        name += BAND
-    _legend(figure, printed, name, [e.verdict for e in summary.compared if e.verdict])
+    banded = any(entry.published.is_accuracy for entry in summary.compared if entry.published)
+    name = "published" + (BAND if banded else "")
+    printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9, label=name)
+    _legend(figure, printed, [entry.verdict for entry in summary.compared if entry.verdict])
     return figure
 
 
 @as_svg
-def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
-    """One panel per paper: ours against the printed number of every cell that was run."""
+def scatter(papers: Mapping[str, Sequence[tuple[float, float, Verdict]]]) -> Canvas:
+    """One panel per paper: ours against the printed number of every cell that was run.
+
+    Args:
+        papers: by name, the printed number of each cell, ours, and the verdict.
+    """
     from matplotlib.lines import Line2D
 
     count = max(3, len(papers))
@@ -95,14 +87,14 @@ def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> Figure:
     for axes, (paper, points) in zip(grid, papers.items(), strict=False):
         axes.set_title(paper)
         axes.fill_between([0, 100], [-POINTS, 100 - POINTS], [POINTS, 100 + POINTS], color=GRID, lw=0)
-        for point in points:
-            axes.plot(point.published, point.ours, **_marker(point.verdict))
+        for published, ours, verdict in points:
+            axes.plot(published, ours, **_marker(verdict))
         axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", xlabel="Published (%)")
     grid[0].set_ylabel("Ours (%)")
     for axes in grid[len(papers) :]:
         axes.remove()
-    level = Line2D([], [], color=GRID, linewidth=7)
-    _legend(figure, level, f"equal{BAND}", [point.verdict for points in papers.values() for point in points])
+    level = Line2D([], [], color=GRID, linewidth=7, label=f"equal{BAND}")
+    _legend(figure, level, [verdict for points in papers.values() for *_, verdict in points])
     return figure
 
 
@@ -119,14 +111,13 @@ def _marker(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Figure, printed: Line2D, name: str, verdicts: Sequence[Verdict]) -> None:
+def _legend(figure: Canvas, printed: Line2D, verdicts: Sequence[Verdict]) -> None:
     """The legend: first the marker of the printed numbers, then those of the verdicts that occur."""
     from matplotlib.lines import Line2D
 
     order = list(COLOURS)
     drawn = {verdict for verdict in verdicts if verdict.name in COLOURS}
     shown = sorted(drawn, key=lambda verdict: (order.index(verdict.name), verdict.provisional))
-    printed.set_label(name)
     handles = [printed]
     for verdict in shown:
         label = f"ours, {verdict.name}" + (" (provisional)" if verdict.provisional else "")

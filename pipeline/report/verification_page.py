@@ -11,7 +11,7 @@ from pfl.core.text import points
 from pipeline.report.amounts import csv_of
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.refusals import Refusal
-from pipeline.store.verification import EARLY, RULE, Verification
+from pipeline.store.verification import EARLY, RULE, Verification, machine
 
 
 def write_page(
@@ -30,7 +30,6 @@ def write_page(
     in_order = sorted(verified, key=lambda verification: verification.name)
     for verification in in_order:
         by_table.setdefault(verification.row.table, []).append(verification)
-    machines = sorted({verification.computed_on for verification in verified})
     context = {
         "verdicts": Counter(verification.verdict for verification in verified),
         "tables": [_of_table(table, rows) for table, rows in by_table.items()],
@@ -40,7 +39,7 @@ def write_page(
         ],
         "early": EARLY,
         "rule": RULE,
-        "machines": machines,
+        "machines": sorted({machine(verification.again) for verification in verified}),
         "verified": verified,
         "facts": facts,
         "refused": refused,
@@ -59,7 +58,7 @@ def _of_table(table: str, rows: Sequence[Verification]) -> dict[str, Any]:
         **{verdict: verdicts[verdict] or "" for verdict in ("agrees", "undecided", "fails")},
         "early": points(max(early)) if early else "",
         "last": points(max(abs(row.last) for row in rows)),
-        "made_on": "; ".join(sorted({row.made_on for row in rows})),
+        "made_on": "; ".join(sorted({machine(row.row) for row in rows})),
     }
 
 
@@ -85,8 +84,8 @@ def _csv_row(verification: Verification) -> dict[str, Any]:
         f"what another rounding changes in the first {EARLY} rounds": verification.of_rounding,
         "largest difference of any accuracy": verification.largest,
         "same kind of machine": "yes" if verification.same_kind else "no",
-        "made on": verification.made_on,
-        "computed on": verification.computed_on,
+        "made on": machine(row),
+        "computed on": machine(again),
         "made by": row.sources.name,
         "computed by": again.sources.name,
         "seconds": round(again.measured.wall_seconds, 1),

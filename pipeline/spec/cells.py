@@ -84,6 +84,6 @@ def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setti
         clients=row.clients or setting.clients or table.clients,
         config=config,
         evaluation=evaluation,
-        search=row.search or table.search,
+        search=table.searches.get(row.id),
         partition_name=row.partition_in(setting_name),
     )

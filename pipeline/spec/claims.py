@@ -27,23 +27,28 @@ class Finding:
     Attributes:
         held: for the answer "in part", the numbers of columns in which the claim holds and of columns that
             have run.
+        seeds: behind our answer, if they are too few; None if they suffice, or the claim is open.
     """
 
     answer: Answer
     shown: str
     held: tuple[int, int] | None = None
+    seeds: int | None = None
 
     @property
     def words(self) -> str:
         """The answer as it is printed.
 
-        >>> Finding("in part", "", held=(2, 3)).words
-        'holds in 2 of 3 columns run'
+        >>> Finding("in part", "", held=(2, 3), seeds=1).words
+        'holds in 2 of 3 columns run (one seed)'
         """
-        if self.held is None:
-            return self.answer
-        held, run = self.held
-        return f"holds in {held} of {amount(run, 'column')} run"
+        words: str = self.answer
+        if self.held:
+            held, run = self.held
+            words = f"holds in {held} of {amount(run, 'column')} run"
+        if self.seeds:
+            words += " (one seed)" if self.seeds == 1 else f" ({self.seeds} seeds)"
+        return words
 
     @classmethod
     def of(cls, comparisons: Iterable[bool | None], shown: str) -> Finding:

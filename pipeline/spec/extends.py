@@ -67,7 +67,10 @@ def extended(base: Mapping[str, Any], own: Source, name: str) -> dict[str, Any]:
     axes: dict[str, Any] = {}
     with located(str(own.file)):
         if isinstance(changes.get("settings"), dict):
-            axes["settings"] = _settings(base["settings"], changes.pop("settings"), name)
+            axes["settings"] = {
+                key: _begun(base["settings"].get(key, {}), setting, "partition", name, f"settings.{key}.")
+                for key, setting in changes.pop("settings").items()
+            }
         if isinstance(changes.get("methods"), list):
             axes["methods"] = _rows(base["methods"], changes.pop("methods"), name)
         content = _merged(base, changes, name) | axes
@@ -96,14 +99,6 @@ def _merged(
         else:
             content[key] = value
     return content
-
-
-def _settings(base: Mapping[str, Any], own: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The settings of ``own``, each merged into the setting of the same name in ``base``, if there is one."""
-    return {
-        key: _begun(base.get(key, {}), setting, "partition", name, f"settings.{key}.")
-        for key, setting in own.items()
-    }
 
 
 def _rows(base: list[Any], own: list[Any], name: str) -> list[Any]:
@@ -137,13 +132,12 @@ def _row_name(row: Any) -> str:
 def _has(content: Mapping[str, Any], key: str) -> bool:
     """Whether a table has what a key of its ``sources`` names."""
     first, _, rest = key.partition(".")
-    if first == "settings" and rest:
-        settings = content.get("settings", {})
+    settings, rows = content.get("settings"), content.get("methods")
+    if first == "settings" and rest and isinstance(settings, dict):
         long = [_long_form("partition", setting) for setting in settings.values()]
         keys = {key for setting in long if isinstance(setting, dict) for key in setting}
         return rest in keys or any(f"{rest}.".startswith(f"{name}.") for name in settings)
-    if first == "methods" and rest:
-        rows = content.get("methods", [])
+    if first == "methods" and rest and isinstance(rows, list):
         methods = {row["method"] for row in rows if isinstance(row, dict) and "method" in row}
-        return rest.partition(".")[0] in {*map(_row_name, rows), *methods}
+        return any(f"{rest}.".startswith(f"{name}.") for name in {*map(_row_name, rows), *methods})
     return first in content

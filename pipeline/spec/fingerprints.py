@@ -10,7 +10,7 @@ from typing import Any
 
 from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
-from pfl.data.dataset import check_dataset
+from pfl.data.dataset import check_dataset, load
 from pfl.models import Shape
 from pfl.run.fingerprint import ON, name_of
 from pfl.run.validation import validated
@@ -44,8 +44,6 @@ def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
 @cache
 def images(dataset: str) -> tuple[Shape, int]:
     """Shape and number of classes of a data set's images; a user's data set is read for this."""
-    from pfl.data.dataset import load
-
     if definition := check_dataset(dataset):
         return definition.shape, definition.classes
     data = load(dataset)

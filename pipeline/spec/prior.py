@@ -156,11 +156,8 @@ def without_pinned(cell: Cell, params: Mapping[str, Any]) -> dict[str, Any]:
     """``params`` without those that the cell does not search, as far as they have the pinned value."""
     assert cell.search
     space = searched(cell.config, cell.search)
-    own = {name: value for name, value in params.items() if name in space}
     known = {**cell.config.hyperparameters, **vars(cell.config)}
-    return own | {
-        name: value for name, value in params.items() if name not in space and known.get(name) != value
-    }
+    return {name: value for name, value in params.items() if name in space or known.get(name) != value}
 
 
 def pinned_params(cell: Cell) -> dict[str, Any]:

@@ -148,14 +148,14 @@ def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Publi
         and variant <= _variant_parts(cell.variant)
     ]
     if len(matches) > 1:
-        distinguishing = {
-            name: values
+        distinguishing = (
+            f"give '{name}', one of {', '.join(values)}"
             for name in type(wanted).model_fields
             if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in matches))) > 1
-        }
-        name, values = next(iter(distinguishing.items()))
+        )
+        how = next(distinguishing, "the paper's CSV file has the cell twice")
         shown = ", ".join(f"{key} {value}" for key, value in wanted.model_dump(exclude_none=True).items())
-        accepted = f"one that names a single printed cell; give '{name}', one of {', '.join(values)}"
+        accepted = f"one that names a single printed cell; {how}"
         raise InvalidInput(f"published cell of table {table}", shown, accepted)
     return matches[0] if matches else None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import AverageName
@@ -16,25 +17,6 @@ Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
 Which = Literal["last", "best"]
 At = Literal["headline", "post_aggregation", "post_local", "adapted"]
 TwoClients = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
-
-
-class EvaluationOverride(Strict):
-    """Overrides by a setting or a row of which numbers are reported; omitted keys are the table's."""
-
-    metric: Metric | None = None
-    """As in Evaluation."""
-    which: Which | None = None
-    """As in Evaluation."""
-    moment: At | None = None
-    """As in Evaluation."""
-    group: str | None = None
-    """As in Evaluation."""
-    clients: TwoClients | None = None
-    """As in Evaluation."""
-    measure: Measure | None = None
-    """As in Evaluation."""
-    pair: TwoClients | None = None
-    """As in Evaluation."""
 
 
 class Evaluation(Strict):
@@ -99,3 +81,16 @@ class Evaluation(Strict):
             headline: the moment that the method reports.
         """
         return headline if self.moment == "headline" else self.moment
+
+
+def _options() -> dict[str, Any]:
+    """By name, the type of each key of `Evaluation` that a setting or a row can override, and its field."""
+    return {
+        name: (kind | None, Field(default=None, description="As in Evaluation."))
+        for name, kind in inspect.get_annotations(Evaluation, eval_str=True).items()
+        if name not in ("every", "metrics")
+    }
+
+
+class EvaluationOverride(create_model("EvaluationOverride", __base__=Strict, **_options())):  # type: ignore[misc]
+    """Overrides by a setting or a row of which numbers are reported; omitted keys are the table's."""

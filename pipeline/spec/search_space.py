@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from itertools import count, islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
@@ -14,12 +14,9 @@ from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.hyper import Hyperparameter
 from pfl.methods import METHODS
 from pfl.run.validation import validated
-from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms import ALGORITHMS, Distribution
 from pipeline.spec.objectives import ACCURACY, check_objectives
 from pipeline.spec.yaml import Strict
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 PINNED = "pinned"
 """Replaces a range if the parameter is not searched."""
@@ -173,7 +170,7 @@ def default_of(method: str, name: str) -> Any:
     return fields[name].default
 
 
-def distribution(method: str, name: str, declared: Hyperparameter) -> BaseDistribution:
+def distribution(method: str, name: str, declared: Hyperparameter) -> Distribution:
     """The search range of a parameter, in Optuna's terms."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

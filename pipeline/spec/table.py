@@ -135,13 +135,14 @@ class Table(Strict):
         return {row: f"{label} ({row})" if count[label] > 1 else label for row, label in labels.items()}
 
     @property
-    def searched_rows(self) -> list[Row]:
-        return [row for row in self.methods if row.search or self.search]
+    def searches(self) -> dict[str, Search]:
+        """The search of each row that has one."""
+        return {row.id: search for row in self.methods if (search := row.search or self.search)}
 
     @property
     def drawn_seeds(self) -> list[int]:
         """The seeds that need a partition if each has its own: the table's, and those of its searches."""
-        return [*self.seeds, *(search_seeds(self.seeds) if self.searched_rows else ())]
+        return [*self.seeds, *(search_seeds(self.seeds) if self.searches else ())]
 
     def part(self, subset: Subset) -> Table:
         """The part of this table that ``subset`` selects.
@@ -159,7 +160,7 @@ class Table(Strict):
                 "seeds": seeds,
             }
         )
-        if part.searched_rows and seeds != self.seeds:
+        if part.searches and seeds != self.seeds:
             raise InvalidInput("subset.seeds", subset.seeds, "all seeds, because the table has a search")
         return part
 

@@ -174,21 +174,16 @@ class Margin(_TableClaim):
         return super().parts(settings) if self.over == "each" else [self]
 
     def _holds_in(self, gap: _Gap, tolerance: float) -> bool | None:
-        if gap.complete:
-            return self._within(gap.points, tolerance)
-        return gap.decide(self._enough(gap.points, tolerance))
+        if self.at_least is None and not gap.complete:
+            return None  # it may still become small enough
+        return gap.decide(self._within(gap.points, tolerance))
 
     def _within(self, points: float, tolerance: float) -> bool:
-        if self.at_least is None and self.at_most is not None:
-            return points <= self.at_most + tolerance + EXACT
-        return self._enough(points, tolerance)
-
-    def _enough(self, points: float, tolerance: float) -> bool:
-        """Whether a margin is large enough; the tolerance is for its size, not for its sign."""
-        if self.at_least is None:
-            return True
-        enough = points >= self.at_least - tolerance - EXACT
-        return enough and (points > 0 or self.at_least <= 0)
+        """Whether a margin has the claimed size; the tolerance is for its size, not for its sign."""
+        if self.at_least is not None:
+            enough = points >= self.at_least - tolerance - EXACT
+            return enough and (points > 0 or self.at_least <= 0)
+        return self.at_most is None or points <= self.at_most + tolerance + EXACT
 
 
 class Closeness(_TableClaim):

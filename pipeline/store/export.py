@@ -56,8 +56,6 @@ def _source(cell: CellResult, results: Results) -> str:
     search = f"the search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
     if cell.selection.trial == PINNED_TRIAL:
         return f"our choice: the pinned configuration, because {search} found no better one"
-    chosen = next(
-        comparison for comparison in cell.selection.comparisons if comparison.trial == cell.selection.trial
-    )
+    (chosen,) = cell.selection.comparisons
     better = f"better by {gain(chosen.gain, chosen.error)} points on validation data"
     return f"our choice: trial {chosen.trial}, because {search} found it {better}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import FileLine, append_lines, read_lines
-from pfl.run.trials import Record, Sources, checksum_of, split_checksum
+from pfl.run.trials import Record, checksum_of, split_checksum
 from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.rows import parse_record
@@ -39,7 +39,10 @@ def import_rows(files: Sequence[Path]) -> int:
         for record in successes:
             tables.add(record.table)
             if not ledger.has(record):
-                own = _of_a_copy(record, sources_here(record.table))
+                here = sources_here(record.table)
+                # An untracked copy of these sources is as good as they are.
+                copied = record.sources.dirty and record.sources.sources == here.sources
+                own = replace(record, sources=here) if copied else record
                 fresh[identity_of(record)] = record.table, own.to_line()
         if failures := len(records) - len(successes):
             log.warning("%s: ignored records of failed trials: %d", file, failures)
@@ -55,12 +58,6 @@ def _lines(file: Path) -> list[FileLine]:
             return list(read_lines(file))
     except OSError:
         raise InvalidInput("file", str(file), "a file of records, as `pfl run-trials` writes it") from None
-
-
-def _of_a_copy(record: Record, here: Sources) -> Record:
-    """``record``, marked with the sources on this machine if it was computed by an untracked copy of them."""
-    copy = record.sources.dirty and record.sources.sources == here.sources
-    return replace(record, sources=here) if copy else record
 
 
 def _checked(line: FileLine, where: str) -> Record:

@@ -111,16 +111,12 @@ class Ledger:
 
     def rows(self, table: str) -> Iterator[RecordHead]:
         """A table's records without their numbers."""
-        return (
-            decode(entry.to_line()) if isinstance(entry, Record) else entry.row()
-            for entry in self._entries(table)
-        )
+        return map(decode, map(_line, self._entries(table)))
 
     def line(self, record: Record) -> bytes:
         """The line of a record that this ledger has returned."""
         entries = [self._failed[record.key]] if record.failed else self._successes[record.key]
-        entry = next(entry for entry in entries if self._record(entry) == record)
-        return entry.to_line() if isinstance(entry, Record) else entry.read()
+        return _line(next(entry for entry in entries if self._record(entry) == record))
 
     def append(self, record: Record) -> Record:
         """Write a record, marked with the ledger's sources, to disk; return the record as written."""
@@ -156,6 +152,10 @@ class Ledger:
         if damage not in self.damaged:
             self.damaged.append(damage)
             log.warning("ledger: %s; ignored; its trial runs again if it is needed", damage)
+
+
+def _line(entry: Position | Record) -> bytes:
+    return entry.to_line() if isinstance(entry, Record) else entry.read()
 
 
 def publish(table: str) -> None:

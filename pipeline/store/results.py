@@ -122,7 +122,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a search selected: trial 0 is the pinned configuration."""
+    """What a search selected: trial 0 is the pinned configuration; and its comparison, if there was one."""
 
     trial: int
     comparisons: tuple[Comparison, ...]

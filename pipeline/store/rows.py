@@ -57,9 +57,6 @@ class Position(NamedTuple):
             file.seek(self.offset)
             return file.read(self.length)
 
-    def row(self) -> RecordHead:
-        return decode(self.read())
-
     def record(self) -> Record:
         """The record.
 

@@ -42,12 +42,10 @@ class Verification:
     """A published record, and the record of the same run computed again.
 
     Attributes:
-        checksum: of the published record.
         rounded: its first rounds, recomputed here with different rounding; None if not needed.
     """
 
     row: Record
-    checksum: str
     again: Record
     rounded: Record | None = None
 
@@ -69,8 +67,8 @@ class Verification:
 
     @property
     def last(self) -> float:
-        """The difference in the last evaluation, in points."""
-        return self.reported[max(self.reported)]
+        """The difference in the last evaluation, in points; infinite if both have evaluated no round."""
+        return self.reported[max(self.reported)] if self.reported else math.inf
 
     @property
     def early(self) -> float | None:
@@ -130,22 +128,15 @@ class Verification:
     @property
     def text(self) -> str:
         """One line."""
-        shown = f"{signed(self.last)} points in round {max(self.reported)}"
+        shown = "no evaluation of the same round"
+        if self.reported:
+            shown = f"{signed(self.last)} points in round {max(self.reported)}"
         if self.largest > ROUNDING:
             shown += f", at most {points(self.largest)} in any accuracy"
         if self.of_rounding is not None:
             shown += f", of which rounding may explain {points(self.of_rounding)} up to round {EARLY}"
         same = "" if self.same_kind else "; of another kind of machine"
-        return f"{self.verdict}: {self.name}: {shown}{same} ({self.made_on})"
-
-    @property
-    def made_on(self) -> str:
-        """The machine that computed the published record."""
-        return machine(self.row)
-
-    @property
-    def computed_on(self) -> str:
-        return machine(self.again)
+        return f"{self.verdict}: {self.name}: {shown}{same} ({machine(self.row)})"
 
 
 def _evaluations(first: Record, second: Record) -> Iterator[tuple[Evaluated, Evaluated]]:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pfl.core.errors import InvalidInput
-from pipeline.spec.search_space import PINNED_TRIAL, Search, search_seeds
+from pipeline.spec.search_space import PINNED_TRIAL
 
 REDUCTION = 3
 """One in this many trials is promoted from a rung to the next."""
@@ -64,29 +63,6 @@ class SearchPlan:
     @property
     def rounds(self) -> int:
         return self.rungs[-1]
-
-    @classmethod
-    def of(cls, search: Search, rounds: int, every: int, warm_up: int, seeds: Sequence[int]) -> SearchPlan:
-        """The plan of a table's ``search`` in one cell.
-
-        Args:
-            every: rounds between evaluations.
-            warm_up: of the pinned configuration.
-            seeds: of the table.
-
-        Raises:
-            InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
-        """
-        halving = search.halving and not search.has_several_objectives
-        rung_rounds = rungs(rounds, every, warm_up) if halving else (rounds,)
-        if search.trials is not None:
-            return cls(rung_rounds, search_seeds(seeds), trials=search.trials)
-        assert search.budget is not None
-        if search.budget * len(seeds) < 2:
-            least = math.ceil(100 * 2 / len(seeds)) / 100
-            accepted = f"at least {least:g}: the pinned configuration and one trial"
-            raise InvalidInput("search.budget", f"{search.budget:g}", accepted)
-        return cls(rung_rounds, search_seeds(seeds), search.budget * len(seeds) * rounds)
 
 
 class Account:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from typing import Any
 
 from pfl.core.config import Config
-from pfl.data.partition import of_seed, parse_spec
+from pfl.data.partition import Division, of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
@@ -21,9 +22,6 @@ from pipeline.store.results import CellResult, Selection, TrialResult
 from pipeline.store.scores import reported
 from pipeline.sweep.budget import Outcome, SearchStep, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
-
-if TYPE_CHECKING:
-    from pfl.data.partition import Division
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +37,10 @@ class Candidate:
     trial: Trial
     number: int | None
     after: int = 0
-    keys: tuple[str, ...] = dataclasses.field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", tuple(self.trial.keys()))
-
-    @property
-    def share(self) -> float:
-        """Share of the training of a whole simulation, with one seed."""
-        rounds = int(self.trial.config["rounds"])
-        return ((self.trial.until or rounds) - self.after) / rounds
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.trial.keys())
 
     @property
     def runs(self) -> Iterator[tuple[int, str]]:
@@ -200,13 +192,14 @@ class CellScheduler:
         assert self.study and self.cell.search
         config = on_validation(self.study.config(step.trial), self.cell.search.validation)
         until = None if step.until == config.rounds else step.until
-        return self._new_candidate("search", config, (step.seed,), step.trial, until, step.after)
+        trial = self._trial(config, phase="search", seeds=(step.seed,), until=until)
+        return Candidate(trial, step.trial, step.after)
 
     def _selected(self, trial: int) -> Candidate:
         assert self.study
         if trial == PINNED_TRIAL:
             return self.pinned
-        return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
+        return Candidate(self._trial(self.study.config(trial)), trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The records of the cell so far, and the selection of its search."""
@@ -226,24 +219,10 @@ class CellScheduler:
             imported=self._imported,
         )
 
-    def _new_candidate(
-        self,
-        phase: Literal["search", "final"],
-        config: Config,
-        seeds: Sequence[int],
-        number: int,
-        until: int | None = None,
-        after: int = 0,
-    ) -> Candidate:
-        trial = dataclasses.replace(
-            self._base,
-            phase=phase,
-            config=config.to_dict(),
-            seeds=tuple(seeds),
-            behaviour=self._behaviour(config),
-            until=until,
-        )
-        return Candidate(trial, number, after)
+    def _trial(self, config: Config, **changes: Any) -> Trial:
+        """The final trial of another configuration, with ``changes`` to other fields."""
+        behaviour = self._behaviour(config)
+        return dataclasses.replace(self._base, config=config.to_dict(), behaviour=behaviour, **changes)
 
     def _behaviour(self, config: Config) -> str:
         return name_of(config, *images(self.cell.dataset)).name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING
 
 from pfl.core.config import Precision
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput, check_names
+from pfl.core.lazy import torch
 from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
@@ -31,9 +31,6 @@ from pipeline.sweep.dry_run import DryRun
 from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Extent
 from pipeline.sweep.search import plan_of
-
-if TYPE_CHECKING:
-    import torch
 
 
 def check_tables(names: Sequence[str] | None = None) -> list[str]:
@@ -157,10 +154,7 @@ def _check_setup(cell: Cell, data: Definition) -> None:
             run = DryRun(small, data.shape, data.classes).run
     except InvalidInput:
         raise
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # raised by a third-party network or method, or for lack of memory
+    except (Exception, SystemExit) as error:  # of a third-party network or method, or for lack of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
     check_metrics(cell.config.metrics, data.classes)
@@ -183,8 +177,6 @@ def _check_resources(table: Table) -> None:
     gpus = table.resources.gpus
     if isinstance(gpus, str) or gpus == 0:
         return
-    import torch
-
     if torch.cuda.device_count() < gpus:
         there = amount(torch.cuda.device_count(), "CUDA device")
         raise InvalidInput("resources.gpus", gpus, f"auto or 0, as this machine has {there}")
@@ -206,8 +198,6 @@ def check_precisions(precisions: Set[Precision], resources: Resources) -> None:
 
 def device_of(resources: Resources) -> torch.device:
     """What this machine runs a trial on: a GPU where there is one for it."""
-    import torch
-
     from pfl.engine.device import resolve_device
 
     there = torch.cuda.device_count()
@@ -216,8 +206,6 @@ def device_of(resources: Resources) -> torch.device:
 
 def slots_here(resources: Resources) -> int:
     """How many trials run side by side on this machine alone; at least one."""
-    import torch
-
     gpus = torch.cuda.device_count()
     here = {"CPU": cores(), "GPU": gpus}
     try:

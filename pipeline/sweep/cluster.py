@@ -16,6 +16,7 @@ from pfl.core import files
 from pfl.core.config import Execution
 from pfl.core.cores import cores
 from pfl.core.errors import Conflict, InvalidInput
+from pfl.core.lazy import torch
 from pfl.core.text import first_line
 from pfl.run.trials import Trial, commit
 from pipeline.spec.table import Resources
@@ -127,8 +128,6 @@ def connected(scratch: Path) -> Iterator[None]:
     if address:
         os.environ["RAY_AUTH_MODE"] = "token"
     else:
-        import torch
-
         # Ray's services listen on all interfaces; only this sweep knows the token.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         options = {

@@ -15,6 +15,8 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
+from pfl.data.dataset import load
+from pfl.data.partition import make_division
 from pfl.run.runs import Runs
 from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.paths import results_folder
@@ -122,9 +124,6 @@ def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
 
 def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
     """The trials of a table, with what the ledger has, without files of the download and partition stages."""
-    from pfl.data.dataset import load
-    from pfl.data.partition import make_division
-
     wanted = cells(name, table)
     datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
     partitions = {
@@ -162,7 +161,7 @@ def _held(name: str) -> _Held | None:
     ledger = Ledger(current_sources(name))
     scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
     seeds = _shared_seeds(scheduler, whole.seeds)
-    if whole.searched_rows or seeds == whole.seeds:
+    if whole.searches or seeds == whole.seeds:
         seeds = []
     else:
         scheduler = in_memory(name, whole.part(Subset(settings=settings, seeds=seeds)), ledger)
@@ -194,9 +193,6 @@ def _report_missing(name: str, scheduler: Scheduler) -> None:
 
 def _shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
     """The seeds that all cells have which have the first one; none if no cell has it."""
-    held = [
-        {seed for seed, key in zip(seeds, cell.pinned.keys, strict=True) if key in cell.seen}
-        for cell in scheduler.cells
-    ]
+    held = [{seed for seed, key in cell.pinned.runs if key in cell.seen} for cell in scheduler.cells]
     begun = [of_cell for of_cell in held if seeds[0] in of_cell]
     return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]

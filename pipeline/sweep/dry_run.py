@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pfl.core.config import Config
+import numpy as np
+
+from pfl.core.config import Config, Execution
+from pfl.core.lazy import torch
+from pfl.data.partition import Partition
+from pfl.models import Shape
 
 if TYPE_CHECKING:
-    import torch
-
-    from pfl.data.partition import Partition
     from pfl.engine.seed_run import SeedRun
-    from pfl.models import Shape
 
 CLIENTS = 2
 
@@ -66,12 +67,7 @@ class DryRun:
     def __init__(
         self, config: Config, shape: Shape, classes: int, device: str = "cpu", clients: int = CLIENTS
     ):
-        import numpy as np
-        import torch
-
-        from pfl.core.config import Execution
         from pfl.data.federation import Federation
-        from pfl.data.partition import Partition
         from pfl.engine.device import backend_for
         from pfl.run.simulate import make_simulation
         from pfl.testing.synthetic import make_dataset
@@ -128,8 +124,6 @@ class DryRun:
 def _took(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
     """Seconds of wall time, and seconds of the one working thread alone, whatever else the machine and other
     threads of the process do."""
-    import torch
-
     wall, core = time.perf_counter(), time.thread_time()
     work()
     if device.type == "cuda":

@@ -19,10 +19,10 @@ from pipeline.spec.fingerprints import images
 from pipeline.spec.search_space import search_seeds
 from pipeline.spec.table import Table
 from pipeline.sweep.budget import SearchStep, Steps
+from pipeline.sweep.dry_run import CLIENTS, DryRun, Speed
 from pipeline.sweep.search import plan_of, planned
 
 if TYPE_CHECKING:
-    from pipeline.sweep.dry_run import Speed
     from pipeline.sweep.scheduler import Scheduler
 
 STARTUP = 20.0
@@ -72,7 +72,7 @@ class Extent:
                 participants = cell.config.participants(cell.clients)
                 epochs += training * cell.config.rounds * cell.config.epochs * participants
         known = all(cell.clients for cell in whole)
-        return cls(len(whole), runs, round(epochs) if known else None, bool(table.searched_rows))
+        return cls(len(whole), runs, round(epochs) if known else None, bool(table.searches))
 
     @property
     def text(self) -> str:
@@ -152,8 +152,6 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
         device: "cpu" or "cuda".
         workers: processes that share the clients of a round.
     """
-    from pipeline.sweep.dry_run import CLIENTS, DryRun
-
     measured: dict[str, tuple[Speed, int]] = {}
     warm: set[object] = set()
     expected = {}

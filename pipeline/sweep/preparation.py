@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 import pfl
 import pipeline
 from pfl.core.digests import digest_of_modules
 from pfl.core.files import write_json, write_text
 from pfl.data.checksum import digest
+from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
-from pfl.data.partition import parse_spec
+from pfl.data.locate import locate
+from pfl.data.partition import Partition, follows_run, make_division, of_seed, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
+from pfl.data.resize import resized
 from pfl.run.sources import digest_of
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.params import load_part, selected_tables
@@ -27,13 +32,6 @@ from pipeline.store.stage_files import load_data, load_manifest, save_division
 from pipeline.store.workspace import current_sources
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dependencies import dependencies
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
-
 
 CHECKED = Path("data/check")
 """Folder that the check stage writes and the other stages depend on."""
@@ -123,7 +121,6 @@ def partition(name: str, part: Table | None = None) -> None:
         InvalidInput: the download stage has not run, a data set has changed since then, or a client has too
             few training samples for what a search and early stopping hold out.
     """
-    from pfl.data.partition import follows_run, make_division, of_seed
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
@@ -174,9 +171,6 @@ def settings_here(table: Table) -> list[str]:
 
 def _is_absent(name: str) -> bool:
     """Whether a data set has no file here: at its path, in data/raw or in the folder DATA_SOURCE."""
-    from pfl.data.locate import locate
-    from pfl.data.resize import resized
-
     name = resized(name)[0]
     if name not in DATASETS:
         return not Path(name).expanduser().exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,8 @@ from pipeline.spec.table import load_table
 from pipeline.store.results import SEARCH_COLUMNS, RecordedStep
 from pipeline.sweep.collection import results_of
 
-
-@dataclass(frozen=True)
-class OtherSearch:
-    """The search of a cell elsewhere.
-
-    Attributes:
-        method: None if not known.
-    """
-
-    method: str | None
-    steps: Sequence[RecordedStep]
+OtherSearch = tuple[str | None, Sequence[RecordedStep]]
+"""The method of a cell elsewhere, None if not known, and the steps of its search."""
 
 
 def import_trials(table: str, sources: Sequence[str]) -> list[str]:
@@ -81,10 +71,11 @@ def _fitting(
         return [], f": {why}"
     if other is None:
         return [], ": no such cell"
-    if other.method not in (None, cell.config.method):
-        return [], f": the method is {other.method}"
-    last = max(step.until for step in other.steps)
-    own = {step.trial: step for step in other.steps if step.seed == other.steps[0].seed}
+    method, steps = other
+    if method not in (None, cell.config.method):
+        return [], f": the method is {method}"
+    last = max(step.until for step in steps)
+    own = {step.trial: step for step in steps if step.seed == steps[0].seed}
     ended = {trial: step for trial, step in own.items() if step.until == last and step.value is not None}
     params = {trial: without_pinned(cell, step.params) for trial, step in ended.items()}
     pinned = pinned_params(cell)
@@ -116,11 +107,11 @@ def _name(source: str) -> str:
 def _searches(source: str) -> dict[str, OtherSearch]:
     """The searches of a table or of a file, by cell."""
     if source not in table_names():
-        return {cell: OtherSearch(None, steps) for cell, steps in _by_cell(Path(source)).items()}
+        return {cell: (None, steps) for cell, steps in _by_cell(Path(source)).items()}
     results = results_of(source)
     methods = {row.id: row.method for row in results.config.methods}
-    searches = {
-        cell.cell: OtherSearch(methods[cell.row], cell.search) for cell in results.cells if cell.search
+    searches: dict[str, OtherSearch] = {
+        cell.cell: (methods[cell.row], cell.search) for cell in results.cells if cell.search
     }
     if not searches:
         raise InvalidInput("--from", source, "a table with a search")

@@ -57,10 +57,6 @@ class RunPlan:
     def runs(self) -> tuple[PendingRun, ...]:
         return self.chosen + self.left_out
 
-    def time_of(self, runs: Sequence[PendingRun]) -> float:
-        """Expected seconds of runs that start together."""
-        return _time_of(runs, self.slots)
-
 
 def comparable_cells(table: Table) -> dict[Place, Published]:
     """The published numbers of a table's cells, without those that a table declares as incomparable.
@@ -89,13 +85,13 @@ def plan(
     chosen: list[PendingRun] = []
     left_out: list[PendingRun] = []
     for run in _in_order(scheduler, table, expected):
-        fits = _time_of([*chosen, run], slots) <= seconds
+        fits = time_of([*chosen, run], slots) <= seconds
         (chosen if fits else left_out).append(run)
     return RunPlan(tuple(chosen), tuple(left_out), slots)
 
 
-def _time_of(runs: Collection[PendingRun], slots: int) -> float:
-    """Expected time of runs that start together on ``slots`` slots."""
+def time_of(runs: Collection[PendingRun], slots: int) -> float:
+    """Expected seconds of runs that start together on ``slots`` slots."""
     times = [run.seconds for run in runs]
     return STARTUP + Work(len(times), sum(times), max(times)).on(slots) if times else 0.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pfl.core.config import Config
+from pfl.data.partition import Division
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable, train_alike
@@ -18,9 +18,6 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
 from pipeline.store.workspace import checkpoint_folder, models_file
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
-
-if TYPE_CHECKING:
-    from pfl.data.partition import Division
 
 
 class Scheduler:
@@ -50,7 +47,7 @@ class Scheduler:
         on_cell: Callable[[CellResult], None] = lambda _: None,
         curves: bool = False,
     ):
-        prior = imported_trials(cells) if table.searched_rows else {}
+        prior = imported_trials(cells) if table.searches else {}
         self.cells = [
             CellScheduler(cell, table, partitions[cell.partition_name], curves, prior.get(cell.id, ()))
             for cell in cells
@@ -128,9 +125,8 @@ class Scheduler:
         """Further trials to run together with ``trial``, which `next` has just returned: those that one
         training serves and, with `stacks`, those for its stack.
         """
-        if self.keeps_models and trial.phase == "final":
-            return []
-        if trial.phase == "search":  # a checkpoint holds a whole stack, but only some trials continue
+        # Models of trials together are not saved, and only some trials continue a checkpoint of a search.
+        if self.keeps_models or trial.phase == "search":
             return []
         adapts = any(declared.adaptation for declared in METHODS[trial.method].declarations().values())
         if not self.stacks and not adapts:  # most methods; asking every open trial would take long

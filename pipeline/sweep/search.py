@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
-from pipeline.algorithms import ALGORITHMS
+from pipeline.algorithms import ALGORITHMS, Distribution
 from pipeline.spec.objectives import goals
 from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import (
@@ -23,17 +24,17 @@ from pipeline.spec.search_space import (
     Search,
     distribution,
     pinned_value,
+    search_seeds,
     searched,
     with_params,
 )
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
-from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps
+from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps, rungs
 from pipeline.sweep.halving import Proposals, brackets, ranking
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.distributions import BaseDistribution
 
 WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
@@ -81,12 +82,21 @@ def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[f
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
-    """The plan of a search around a pinned configuration.
+    """The plan of a search around a pinned configuration, in a table with ``seeds``.
 
     Raises:
-        InvalidInput: the budget does not pay for one trial.
+        InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
     """
-    return SearchPlan.of(search, pinned.rounds, pinned.eval_every, warm_up_of(pinned), seeds)
+    halving = search.halving and not search.has_several_objectives
+    compared_at = rungs(pinned.rounds, pinned.eval_every, warm_up_of(pinned)) if halving else (pinned.rounds,)
+    if search.trials is not None:
+        return SearchPlan(compared_at, search_seeds(seeds), trials=search.trials)
+    assert search.budget is not None
+    if search.budget * len(seeds) < 2:
+        least = math.ceil(100 * 2 / len(seeds)) / 100
+        accepted = f"at least {least:g}: the pinned configuration and one trial"
+        raise InvalidInput("search.budget", f"{search.budget:g}", accepted)
+    return SearchPlan(compared_at, search_seeds(seeds), search.budget * len(seeds) * pinned.rounds)
 
 
 def warm_up_of(config: Config) -> int:
@@ -156,6 +166,7 @@ class Study:
         self._pinned = pinned
         declared = searched(pinned, search)
         self._space = {name: distribution(pinned.method, name, domain) for name, domain in declared.items()}
+        self._pinned_values = {name: pinned_value(pinned, name) for name in self._space}
         self._conditional = {
             name: domain for name, domain in declared.items() if domain.when and domain.when[0] in self._space
         }
@@ -226,14 +237,12 @@ class Study:
 
     def _ask_one(self, number: int) -> dict[str, Any]:
         if number == PINNED_TRIAL:
-            pinned = {
-                name: pinned_value(self._pinned, name) for name in self._space if self._active(name, {})
-            }
+            pinned = {name: value for name, value in self._pinned_values.items() if self._active(name, {})}
             if any(value <= 0 for name, value in pinned.items() if getattr(self._space[name], "log", False)):
                 self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
                 return pinned
             self._study.enqueue_trial(pinned)
-        elif start := self.algorithm.start(number, self._best_params()):
+        elif start := self.algorithm.start(number, {**self._pinned_values, **self._best[-1]}):
             self._study.enqueue_trial(start)
         trial = self._study.ask(
             {name: range for name, range in self._space.items() if name not in self._conditional}
@@ -243,10 +252,6 @@ class Study:
                 _suggest(trial, name, self._space[name])
         self._trials.append(trial)
         return trial.params
-
-    def _best_params(self) -> dict[str, Any]:
-        pinned = {name: pinned_value(self._pinned, name) for name in self._space}
-        return {**pinned, **self._best[-1]}
 
     def _add_prior(self, pinned: float) -> None:
         """Add the imported trials as observations, given the accuracy of the pinned configuration."""
@@ -273,7 +278,7 @@ class Study:
         return declared is None or declared.active({**self._pinned.hyperparameters, **params})
 
 
-def _suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> None:
+def _suggest(trial: optuna.Trial, name: str, distribution: Distribution) -> None:
     """Ask for one more parameter of an open trial."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

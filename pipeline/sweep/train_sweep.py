@@ -59,16 +59,13 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     table = whole.part(subset)
     with table_lock(name), stoppable(name):
         ledger = Ledger(current_sources(name))
-        try:
-            with BackgroundTracker(Path.cwd(), name) as tracker:
-                scheduler = scheduler_of(name, table, ledger, tracker)
-                less = (
-                    f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "
-                    "-S 'subset.seeds=[...]'"
-                )
-                run(name, scheduler, table.resources, less=less)
-        finally:
-            publish(name)
+        with BackgroundTracker(Path.cwd(), name) as tracker:
+            scheduler = scheduler_of(name, table, ledger, tracker)
+            less = (
+                f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "
+                "-S 'subset.seeds=[...]'"
+            )
+            run(name, scheduler, table.resources, less=less)
         outcome = outputs.outcome(name, whole, subset, scheduler, time.monotonic() - began)
         outputs.write(outcome, scheduler)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
@@ -138,6 +135,8 @@ def run(
 ) -> None:
     """Print an estimate and run the pending trials on Ray, which is imported only if there are any.
 
+    At the end, also after an error, the records are published.
+
     Args:
         name: of a table or a figure.
         resources: of one trial.
@@ -151,25 +150,28 @@ def run(
     """
     from pipeline.sweep import cluster
 
-    if scheduler.finished:
-        return
-    check_environment()
-    check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
-    slots, device = slots_here(resources), device_of(resources).type
-    deadline = time.monotonic() + seconds
-    with Progress(name, scheduler) as progress:
+    try:
+        if scheduler.finished:
+            return
+        check_environment()
+        check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
+        slots, device = slots_here(resources), device_of(resources).type
+        deadline = time.monotonic() + seconds
+        with Progress(name, scheduler) as progress:
 
-        def watch(slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
-            progress.update(slots, under_way)
-            if time.monotonic() > deadline:
-                raise OutOfTime
+            def watch(slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
+                progress.update(slots, under_way)
+                if time.monotonic() > deadline:
+                    raise OutOfTime
 
-        if expected is None:
-            expected = dry_runs(scheduler, device, resources.cpus)
-        left = TimeLeft(scheduler, expected)
-        progress.expect(left, first_line(name, left, slots, device, resources.cpus, less))
-        cluster.run(scheduler, resources, watch)
-    assert scheduler.finished
+            if expected is None:
+                expected = dry_runs(scheduler, device, resources.cpus)
+            left = TimeLeft(scheduler, expected)
+            progress.expect(left, first_line(name, left, slots, device, resources.cpus, less))
+            cluster.run(scheduler, resources, watch)
+        assert scheduler.finished
+    finally:
+        publish(name)
 
 
 @contextmanager

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pfl
 from pfl.core.config import Config, Execution
 from pfl.core.errors import Missing, check_names
 from pfl.core.files import append_lines, check_writable, read_lines
+from pfl.core.lazy import torch
 from pfl.core.text import amount, duration
+from pfl.data.dataset import Dataset
+from pfl.data.partition import make_division
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pfl.run.validation import validated
@@ -24,9 +26,6 @@ from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Position, read_record, read_rows
 from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
 
 FOLDER = SCRATCH / "verify"
 AGAIN = FOLDER / "rows.jsonl"
@@ -139,7 +138,7 @@ def verify(sample: Sample) -> Iterator[Verification]:
     for number, (row, checksum) in enumerate(sample.rows, start=1):
         threads, title = row.success.hardware.threads, f"{number}/{total} {row.table} {row.cell}"
         try:
-            verification = Verification(row, checksum, again(row, threads, title))
+            verification = Verification(row, again(row, threads, title))
             if verification.is_doubtful:
                 rounded = again(_first_rounds(row), threads + 1, f"{title}, with different rounding")
                 verification = replace(verification, rounded=rounded)
@@ -163,8 +162,6 @@ def _first_rounds(row: Record) -> Record:
 
 def _computed() -> Iterator[Record]:
     """The records that earlier calls have computed on this machine."""
-    import torch
-
     here = hardware(Execution(), torch.device("cpu")).cpu, versions()
     for line in read_lines(AGAIN):
         with suppress(ValueError):  # truncated, for example by a full disk: it is computed again
@@ -174,8 +171,6 @@ def _computed() -> Iterator[Record]:
 
 
 def _computed_again(row: Record, dataset: Dataset, threads: int, title: str) -> Record:
-    from pfl.data.partition import make_division
-
     partition = make_division(row.partition, dataset, row.clients, [row.seed])
     trial = Trial(
         table=row.table,

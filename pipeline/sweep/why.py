@@ -12,7 +12,6 @@ from pfl.core.text import amount
 from pfl.run.fingerprint import components_of, files_of, metrics_of, unknown_of
 from pfl.run.trials import Trial, edits, git, plugins
 from pfl.run.validation import non_defaults
-from pipeline.store.ledger import Ledger
 from pipeline.store.rows import RecordHead
 from pipeline.sweep.cell_scheduler import CellScheduler
 from pipeline.sweep.scheduler import Scheduler
@@ -24,13 +23,13 @@ SHOWN = 8
 """Maximum number of names in a line."""
 
 
-def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
+def why(scheduler: Scheduler) -> list[str]:
     """One line for each reason, with the trials and cells to which it applies.
 
     Args:
         scheduler: a table's scheduler, before any of its trials is run.
     """
-    former = _former(scheduler, ledger)
+    former, ledger = _former(scheduler), scheduler.ledger
 
     def reason(cell: CellScheduler, trial: Trial, seed: int, key: str) -> str:
         if key in scheduler.outcomes:
@@ -59,7 +58,7 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     return lines + ([f"up to {amount(coming, 'run')} of searches, after these"] if coming else [])
 
 
-def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[RecordHead]]:
+def _former(scheduler: Scheduler) -> Mapping[Kind, Sequence[RecordHead]]:
     """Unused records of the same cells, which the pending trials may once have had."""
     former: dict[Kind, list[RecordHead]] = {
         (cell.cell.id, candidate.trial.phase, candidate.trial.until, seed): []
@@ -69,7 +68,7 @@ def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Reco
         if key not in scheduler.outcomes
     }
     for table in {cell.cell.table for cell in scheduler.cells if former}:
-        for row in ledger.rows(table):
+        for row in scheduler.ledger.rows(table):
             kind = (row.cell, row.phase, row.until, row.seed)
             if kind in former and row.key not in scheduler.outcomes:
                 former[kind].append(row)

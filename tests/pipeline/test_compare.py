@@ -105,7 +105,7 @@ def test_columns_in_which_nothing_has_been_tried_are_shown_only_if_they_are_name
     nothing = summary_of({**results, "cells": []})
 
     def shown(summary: Summary, *settings: str) -> list[str]:
-        return [column.cells[0].setting for column in compare_tables([summary, summary], settings)]
+        return [column.cells[0].entry.setting for column in compare_tables([summary, summary], settings)]
 
     assert shown(part) == [first]
     assert shown(part, second) == [second]
@@ -143,7 +143,7 @@ def test_the_table_of_a_method_pins_the_rows_of_its_base_without_searches_and_cl
         "- {method: fedavg, search: {trials: 5}}\n- {method: fedavg, as: own, search: {trials: 6}}\n",
     )
     base, table = load_table("small"), load_table(with_method("small", "fedper"))
-    assert not table.searched_rows
+    assert not table.searches
     assert [row.id for row in table.methods] == [*base.row_labels, "fedper"]
     assert [row.model_copy(update={"search": None}) for row in base.methods] == table.methods[:-1]
     assert table.settings == base.settings

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from pfl.run.trials import Trial
+from pipeline.leaderboard import text
+from pipeline.report.leaderboard import board
 from pipeline.spec.table import load_table
 from tests.command import pfl
 from tests.pipeline.conftest import fill_ledger
+from tests.pipeline.fake_results import fake_results, summary_of
 
 BOARD = """\
 extends: small
@@ -59,6 +62,12 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, said):
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
     assert {path.name for path in Path("tables").iterdir()} == {"small.yaml", "board.yaml"}
+
+
+def test_without_a_search_no_method_has_kept_its_pinned_configuration():
+    shown = text(board(summary_of(fake_results(4, 3, seeds=3))), "fedavg")
+    assert "FedAvg is ranked " in shown
+    assert "pinned kept" not in shown
 
 
 def test_a_leaderboard_without_runs_is_refused_before_any_compute(ran):

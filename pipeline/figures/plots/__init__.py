@@ -1,8 +1,16 @@
-"""The families of figures, one per file. `PLOTS` maps a family's name to its `Plot`."""
+"""The families of figures, one per file with the functions ``measure`` and ``draw`` of a `Plot`."""
 
 from __future__ import annotations
+
+from types import ModuleType
 
 from pfl.core.registry import Registry
 from pipeline.figures.drawing import Plot
 
-PLOTS: Registry[Plot] = Registry("plot", "pipeline.figures.plots")
+
+def _plot(module: ModuleType) -> Plot:
+    return Plot(module.measure, module.draw, getattr(module, "SIMULATES", True))
+
+
+PLOTS: Registry[Plot] = Registry("plot", "pipeline.figures.plots", _plot)
+"""By the name of a family, its plot; ``SIMULATES`` in a file is False if the partitions are enough."""

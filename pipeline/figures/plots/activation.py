@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid
+from pipeline.figures.drawing import grid
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.attention import probe
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 SPREAD = "share of the image above half of the map's largest value"
 
 
 def measure(runs: FigureRuns) -> Numbers:
     """How far each network's maps spread, by image; the maps themselves are images."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     measurement = per_seed[0][-1]
     points = [
         Point(SPREAD, name, image, value)
@@ -30,7 +26,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points, {name: np.array(values) for name, values in measurement["shown"].items()})
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One column per image: the image, the personalised model's map, and the supervisor's map."""
     images = numbers.images["image"]
     canvas, axes = grid(3 * len(images), height=1.9, across=len(images))
@@ -48,6 +44,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
             place.set_ylabel(titles[name])
     canvas.set_figwidth(1.9 * len(images) + 0.6)
     return canvas
-
-
-activation = Plot(measure, draw)

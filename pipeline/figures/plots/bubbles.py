@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pfl.data.partition import of_seed
-from pipeline.figures.drawing import Plot, grid, labels
+from pipeline.figures.drawing import grid, labels
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.report.plots import COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 CLASSES = "classes of a client"
+SIMULATES = False  # the partitions are enough
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -32,7 +29,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + means)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One panel per setting, one above the other; equal areas mean equal counts in all."""
     panels = [panel for panel in numbers.panels if panel != CLASSES]
     largest = max(numbers.matrix(panel).max() for panel in panels)
@@ -51,6 +48,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
         place.invert_yaxis()
         place.margins(x=0.01)
     return canvas
-
-
-bubbles = Plot(measure, draw, simulates=False)

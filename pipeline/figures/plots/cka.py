@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.drawing import grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.alignments import probe
 from pipeline.report.plots import COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 MEAN = "mean over pairs of models"
 
 
 def measure(runs: FigureRuns) -> Numbers:
     """One panel per layer, from 0, with a row and a column per model; and the layers' means over pairs."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     matrices = {
         f"layer {number} ({name})": np.mean([measurements[-1][name] for measurements in per_seed], axis=0)
         for number, name in enumerate(per_seed[0][-1])
@@ -35,7 +30,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + means)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One heat map per layer, and bars."""
     panels = [panel for panel in numbers.panels if panel != MEAN]
     canvas, axes = grid(len(panels) + 1, height=3.0)
@@ -52,6 +47,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     axes[-1].set_title(MEAN.capitalize())
     axes[-1].tick_params(axis="x", rotation=30)
     return canvas
-
-
-cka = Plot(measure, draw)

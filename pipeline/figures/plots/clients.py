@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.store.scores import client_accuracies
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
     """Every client's accuracy in the last round, at the method's own moment; clients count from 1."""
     points = []
-    for cell, rows in runs.rows().items():
-        setting, _, row = cell.partition("/")
+    for cell, rows in runs.rows():
         for client, values in sorted(client_accuracies(rows).items()):
-            points.append(averaged(setting, row, client + 1, values))
+            points.append(averaged(cell.setting, cell.row, client + 1, values))
     return Numbers(points)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """As SPFL draws its clients."""
     from matplotlib.ticker import MaxNLocator
 
@@ -32,6 +27,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     for place in canvas.axes:
         place.xaxis.set_major_locator(MaxNLocator(integer=True))
     return canvas
-
-
-clients = Plot(measure, draw)

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
-from pipeline.store.scores import curves as curves_of
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.store.scores import curves
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
     """The accuracy that the figure's evaluation names, at every evaluation."""
-    cells = {cell.id: cell for cell in runs.cells}
-    points = []
-    for name, rows in runs.rows().items():
-        cell = cells[name]
-        points += [
+    return Numbers(
+        [
             averaged(cell.setting, cell.row, number, values)
-            for number, values in curves_of(rows, cell.evaluation)
+            for cell, rows in runs.rows()
+            for number, values in curves(rows, cell.evaluation)
         ]
-    return Numbers(points)
+    )
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """As the papers draw convergence."""
     return line_plot(figure, numbers, "Round", across=2 if len(numbers.panels) == 4 else 3)
-
-
-curves = Plot(measure, draw)

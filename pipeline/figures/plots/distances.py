@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.drawing import grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.head_distances import probe
 from pipeline.report.plots import COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 GROUPS = "clients with the same classes, and others"
 SAME, OTHERS = "same classes", "other classes"
@@ -23,7 +18,7 @@ SAME, OTHERS = "same classes", "other classes"
 
 def measure(runs: FigureRuns) -> Numbers:
     """D at the figure's rounds, one row and one column per client; the mean over pairs at every round."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     points, means = [], []
     for together in zip(*per_seed, strict=True):
         number = together[0]["round"]
@@ -39,7 +34,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + means)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One heat map per round, and the means by round."""
     panels = [panel for panel in numbers.panels if panel != GROUPS]
     canvas, axes = grid(len(panels) + 1, height=3.2)
@@ -57,6 +52,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     axes[-1].set_ylim(bottom=0)
     axes[-1].legend()
     return canvas
-
-
-distances = Plot(measure, draw)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, labels
+from pipeline.figures.drawing import grid, labels
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.layer_cosines import probe
 from pipeline.report.plots import COLOURS, place_legend
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
     """One panel per data set and one series per kind ("iid", "noniid"): the mean over rounds and clients by
     layer, from 1. Also one panel per setting, with one series per client."""
     means, clients = [], []
-    cells = {cell.id: cell for cell in runs.cells}
-    for name, per_seed in runs.measurements(probe).items():
-        cell = cells[name]
+    for cell, per_seed in runs.measurements(probe):
         for number, layer in enumerate(per_seed[0][0], start=1):
             by_client = np.mean([[cosines[layer] for cosines in rounds] for rounds in per_seed], axis=(0, 1))
             means.append(Point(cell.dataset, _kind(cell.setting), number, float(by_client.mean())))
@@ -34,7 +28,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(means + clients)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One dot per client and a bar for the mean; IID and non-IID side by side."""
     settings = {(dataset, _kind(name)): name for name, dataset in figure.datasets.items()}
     names = labels(figure)
@@ -63,6 +57,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
 
 def _kind(setting: str) -> str:
     return setting.rpartition("-")[2]
-
-
-gradients = Plot(measure, draw)

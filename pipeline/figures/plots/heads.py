@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.drawing import grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.head_cosines import probe
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 NAMES = ("i", "i'", "j", "k")
 WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
@@ -24,7 +20,7 @@ WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 def measure(runs: FigureRuns) -> Numbers:
     """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
     classes that both or neither of a pair has, and over the classes that only one has."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     cosines = np.mean([measurements[-1]["cosines"] for measurements in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])
     points: list[Point] = []
@@ -40,7 +36,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(points + classes + kinds)
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """The matrix of whole heads, and a row per pair of the classes' cosines."""
     canvas, (left, right) = grid(2, height=3.4, across=2, width_ratios=(1, 1.7))
     matrix = np.eye(len(NAMES))
@@ -59,6 +55,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     right.set_yticks(range(len(by_class)), [f"({pair})" for pair in numbers.panels[CLASSES]])
     canvas.colorbar(image, ax=right, label="Cosine of the heads")
     return canvas
-
-
-heads = Plot(measure, draw)

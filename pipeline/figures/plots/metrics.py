@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pfl.analysis.measures import similarities
-from pipeline.figures.drawing import Plot, grid
+from pipeline.figures.drawing import grid
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.report.plots import COLOURS
 from pipeline.spec.published import published_cells
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 NAMES = ("i", "i'", "j", "k")
 METRICS = {
@@ -35,7 +31,7 @@ PRINTED = "correlation of the printed values"
 def measure(runs: FigureRuns) -> Numbers:
     """One panel per metric and one series per pair of clients, ours and as printed. Also each metric's
     correlation with data similarity, over our pairs and over the printed ones."""
-    (per_seed,) = runs.measurements(similarities).values()
+    ((_, per_seed),) = runs.measurements(similarities)
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))
     values = {
@@ -74,7 +70,7 @@ def _correlations(panel: str, values: Mapping[str, Sequence[float]]) -> list[Poi
     ]
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """Bars by pair, a panel per metric."""
     panels = [panel for panel in numbers.panels if panel in METRICS]
     canvas, axes = grid(len(panels), height=2.3, across=3)
@@ -89,6 +85,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
         place.set_xlabel(what)
         place.grid(axis="x", visible=False)
     return canvas
-
-
-metrics = Plot(measure, draw)

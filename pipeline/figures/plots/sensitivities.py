@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from pipeline.figures.drawing import Plot, averaged, grid, heat
+from pipeline.figures.drawing import averaged, grid, heat
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.head_sensitivity import probe
 from pipeline.report.plots import COLOURS, MUTED
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
-
+from pipeline.svg import Canvas
 
 WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
 
@@ -24,7 +19,7 @@ def measure(runs: FigureRuns) -> Numbers:
     """Sensitivity by feature, relative to the largest of all, for the first seed: one series per class of the
     client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
     classes with the most samples beside the highest of the others."""
-    (per_seed,) = runs.measurements(probe).values()
+    ((_, per_seed),) = runs.measurements(probe)
     relative = np.array([measurements[-1]["sensitivity"] for measurements in per_seed])
     relative /= relative.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])
@@ -50,7 +45,7 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers([*matrix_points(WEIGHTS, names, relative[0, order]), *means, *kinds])
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """One row per class; darker is more sensitive."""
     canvas, (left, right) = grid(2, height=2.8, across=2, width_ratios=(2.4, 1))
     matrix = numbers.matrix(WEIGHTS)
@@ -70,6 +65,3 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     right.grid(axis="y", visible=False)
     right.set_title("Mean over a class and seeds")
     return canvas
-
-
-sensitivities = Plot(measure, draw)

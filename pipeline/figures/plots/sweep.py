@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pfl.core.errors import InvalidInput
-from pipeline.figures.drawing import Plot, averaged, line_plot
+from pipeline.figures.drawing import averaged, line_plot
 from pipeline.figures.figure import Figure
 from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.spec.cells import Cell
 from pipeline.store.scores import reported
-
-if TYPE_CHECKING:
-    from matplotlib import figure as mpl
+from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
@@ -23,13 +19,14 @@ def measure(runs: FigureRuns) -> Numbers:
     Raises:
         InvalidInput: the figure does not name its x axis, or a row has no such hyperparameter.
     """
-    cells = {cell.id: (cell.evaluation, _place(cell, runs.figure.x)) for cell in runs.cells}
-    points = []
-    for name, rows in runs.rows().items():
-        evaluation, place = cells[name]
-        if rows:
-            points.append(averaged(*place, [reported(row, evaluation) for row in rows]))
-    return Numbers(points)
+    places = {cell.id: _place(cell, runs.figure.x) for cell in runs.cells}
+    return Numbers(
+        [
+            averaged(*places[cell.id], [reported(row, cell.evaluation) for row in rows])
+            for cell, rows in runs.rows()
+            if rows
+        ]
+    )
 
 
 def _place(cell: Cell, x: str | None) -> tuple[str, str, float]:
@@ -43,10 +40,7 @@ def _place(cell: Cell, x: str | None) -> tuple[str, str, float]:
     return cell.setting, cell.config.method, parameters[x]
 
 
-def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+def draw(figure: Figure, numbers: Numbers) -> Canvas:
     """Lines over x."""
     label = "Number of clients" if figure.x == "clients" else str(figure.x)
     return line_plot(figure, numbers, label, height=3.0, marker="o")
-
-
-sweep = Plot(measure, draw)

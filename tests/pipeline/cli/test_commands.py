@@ -27,11 +27,14 @@ def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
     options = "--rounds 2 --epochs 3 --dataset digits --model lenet5 --clients 4 --settings a,b --methods c"
     assert printed("figure", "fedcac-figure5", *options.split(), "--out", "elsewhere") == "a line\n"
     assert printed("figure", "fedcac-figure5") == "a line\n"
-    changes = FigureChanges(2, 3, 4, "digits", "lenet5", Subset(settings=["a", "b"], methods=["c"]))
+    changes = FigureChanges(2, 3, "digits", "lenet5", 4, Subset(settings=["a", "b"], methods=["c"]))
     assert made == [
-        ("fedcac-figure5", changes, Path("elsewhere").resolve(), f" {options}"),
-        ("fedcac-figure5", FigureChanges(), make.FOLDER, ""),
+        ("fedcac-figure5", changes, Path("elsewhere").resolve()),
+        ("fedcac-figure5", FigureChanges(), make.FOLDER),
     ]
+    assert changes.options == f" {options}"
+    assert FigureChanges().options == ""
+    assert FigureChanges(dataset="my photos.zip").options == " --dataset 'my photos.zip'"
 
 
 def test_a_table_that_cannot_be_used_does_not_hide_the_others():

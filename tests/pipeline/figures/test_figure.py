@@ -71,8 +71,9 @@ def test_one_data_set_does_not_take_the_place_of_several():
 
 
 def test_an_unknown_figure_or_setting_is_one_clear_line():
-    with pytest.raises(InvalidInput, match="fedcac-figure3"):
-        parts_of("fedcac-figure33")
+    for name in ("fedcac-figure33", "fedcac-figure"):
+        with pytest.raises(InvalidInput, match="fedcac-figure3"):
+            parts_of(name)
     for name, shown in (("mnist", "mnist"), ("", "''")):
         with pytest.raises(InvalidInput, match=f"--settings: {shown} is not accepted; expected one"):
             changed(load_figure("fedcac-figure5"), FigureChanges(subset=Subset(settings=[name])))

@@ -88,7 +88,8 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
         return replace(record, result=replace(record.success, metrics=metrics))
 
     runs = [run(c0=50.0, c2=60.0, c3=None), run(c1=20.0, c2=70.0, c3=40.0)]
-    numbers = clients.measure(SimpleNamespace(rows=lambda: {"iid/spfl": runs}))
+    cell = SimpleNamespace(setting="iid", row="spfl")
+    numbers = clients.measure(SimpleNamespace(rows=lambda: [(cell, runs)]))
     assert {(point.series, point.x, point.value) for point in numbers.points} == {
         *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0))
     }

@@ -22,6 +22,7 @@ from pipeline.report.agreement import (
 )
 from pipeline.report.verdicts import Verdict
 from pipeline.spec.paths import PAPERS, TABLES
+from pipeline.spec.published import published_cells
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, reach, results_by_row, summary_of
 from tests.pipeline.report.conftest import PUBLISHED, line_of, readme_of, realistic, report_of, small
@@ -79,8 +80,9 @@ def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_b
 
 
 def test_of_the_numbers_of_one_simulation_that_over_all_clients_is_counted():
-    of_a_client = CellOutcome(Verdict("reproduced"), frozenset("a"), whole=False)
-    average = CellOutcome(Verdict("lower"), frozenset("a"))
+    first, second, *_ = published_cells("pfedsim")
+    of_a_client = CellOutcome(first, Verdict("reproduced"), 80.0, frozenset("a"), whole=False)
+    average = CellOutcome(second, Verdict("lower"), 70.0, frozenset("a"))
     counted = Tally.of([of_a_client, average])
     assert (counted.count("lower"), counted.count("reproduced"), counted.shared) == (1, 0, 1)
 

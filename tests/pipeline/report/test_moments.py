@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.report.moments import blocks
 from tests.pipeline.fake_results import results_by_row, summary_of
-from tests.pipeline.report.conftest import readme_of, report_of
+from tests.pipeline.report.conftest import line_of, readme_of, report_of
 
 SETTING = "cifar10-0.1"
 
@@ -18,7 +18,7 @@ def test_each_moment_has_its_own_accuracies_whatever_a_method_reports():
     results["config"]["methods"][1]["evaluation"] = {"moment": "post_local", "which": "best"}
     trained, received = blocks(summary_of(results))
     means = {
-        block.moment: [entries[SETTING].score.mean for _, entries in block.lines.values()]
+        block.moment: [entries[SETTING].entry.score.mean for _, entries in block.lines]
         for block in (trained, received)
     }
     # In made-up rows, a model is 5 points better after local training.
@@ -31,7 +31,7 @@ def test_the_others_are_compared_with_the_reference_or_else_with_the_best():
     for reference, against in ((None, "fedavg"), ("pfedsim", "pfedsim")):
         results["config"]["reference"] = reference
         trained, _ = blocks(summary_of(results))
-        entries = [entries[SETTING] for _, entries in trained.lines.values()]
+        entries = [entries[SETTING] for _, entries in trained.lines]
         assert {entry.against for entry in entries} == {against}
         assert [entry.entry.row for entry in entries if entry.gap is None] == [against]
     gap = next(entry.gap for entry in entries if entry.entry.row == "fedavg")
@@ -68,7 +68,7 @@ def test_rows_of_one_simulation_are_shown_once():
     results = results_by_row(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     results["cells"][1]["pinned"]["records"] = results["cells"][2]["pinned"]["records"]
     trained, _ = blocks(summary_of(results))
-    assert [label for label, _ in trained.lines.values()] == ["Local", "FedAvg"]
+    assert [label for label, _ in trained.lines] == ["Local", "FedAvg"]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,19 @@ def test_rows_that_one_training_serves_are_shown_once(changed, labels):
         for record in cell["pinned"]["records"]:
             record["config"].update({"method": "fedbabu", "hyperparameters": {}, **values})
     for block in blocks(summary_of(results)):
-        assert [label for label, _ in block.lines.values()] == labels
+        assert [label for label, _ in block.lines] == labels
     results["config"]["reference"] = "pfedsim"  # with which the others are compared
     for block in blocks(summary_of(results)):
-        assert [label for label, _ in block.lines.values()] == ["Local", "FedAvg", "pFedSim"]
+        assert [label for label, _ in block.lines] == ["Local", "FedAvg", "pFedSim"]
+
+
+def test_a_column_in_which_some_rows_report_no_accuracy_has_the_others(tmp_path):
+    results = results_by_row(settings=2, local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
+    results["config"]["settings"]["cifar10-0.5"]["evaluation"] = {"metric": "seconds_per_sample"}
+    results["config"]["methods"][1]["evaluation"] = {"metric": "pooled"}
+    block = readme_of(results, tmp_path).partition("### After local training")[2].partition("###")[0]
+    assert [text.partition("<")[0] for text in line_of(block, "Local")] == ["55.00", ""]
+    assert line_of(block, "FedAvg")[1] == "**65.00**"
 
 
 def test_a_table_without_accuracies_has_no_moments():

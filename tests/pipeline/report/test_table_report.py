@@ -120,6 +120,14 @@ def test_the_csv_has_a_line_per_entry(folder):
     assert all(len(entry["keys"].split()) == int(entry["seeds"]) for entry in entries)
 
 
+def test_records_of_a_data_set_that_has_been_renamed_since_are_of_the_one_with_the_new_name(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    for cell in results["cells"]:
+        cell["pinned"]["records"][0]["dataset"] = "former/digits.npz"
+    with (report_of(results, tmp_path) / "table.csv").open() as lines:
+        assert {row["data"] for row in csv.DictReader(lines)} == {"digits: original pixels"}
+
+
 def test_the_latex_table_is_booktabs_with_as_many_columns_as_settings(folder):
     text = (folder / "table.tex").read_text()
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]

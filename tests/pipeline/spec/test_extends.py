@@ -97,6 +97,13 @@ def test_sources_of_what_the_table_no_longer_has_are_not_inherited():
     assert kept >= {"methods.fedprox", "methods.strong.mu"}
 
 
+def test_sources_of_a_row_with_a_dot_in_its_name_are_inherited(project: Path):
+    rows = [{"method": "fedprox", "as": "mu-0.1"}]
+    study(methods=rows, reference=None, sources={"methods.mu-0.1": "our choice"})
+    (project / "tables/third.yaml").write_text("extends: study\n")
+    assert load_table("third").sources["methods.mu-0.1"] == "our choice"
+
+
 def test_a_table_may_extend_one_that_extends_another(project: Path):
     study(schedule={"rounds": 3}, methods=["fedavg"])
     (project / "tables/third.yaml").write_text("extends: study\nschedule: {lr: 1}\n")
@@ -120,6 +127,8 @@ def test_a_table_may_extend_one_that_extends_another(project: Path):
         ({"methods": [["fedavg"]]}, "methods.0: ['fedavg'] is not accepted; expected a mapping"),
         ({"settings": {"dir": None}}, "settings.dir: None is not accepted; expected a mapping"),
         ({"methods": None}, "methods: nothing is not accepted; expected a value"),
+        ({"methods": 5}, "methods: 5 is not accepted; expected a"),
+        ({"settings": ["dir"]}, "settings: ['dir'] is not accepted; expected a"),
         ({"schedule": {"ephocs": 1}}, "schedule: key: ephocs is not accepted; expected one of"),
     ],
 )

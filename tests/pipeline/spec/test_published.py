@@ -60,6 +60,12 @@ def test_words_that_fit_several_printed_cells_are_refused():
         find(published_cells("pfedsim"), "6", of("pfedsim"))
 
 
+def test_a_cell_that_a_file_has_twice_is_refused():
+    cells = published_cells("pfedsim")
+    with pytest.raises(InvalidInput, match="the paper's CSV file has the cell twice"):
+        find([*cells, *cells], "3", of("local"))
+
+
 def test_a_row_says_which_variant_and_which_method_the_paper_prints():
     words = {"method": "pfedsim", "variant": "rho=0.3"}
     row = Row.model_validate({"method": "pfedsim", "as": "rho-0.3", "published": words})

@@ -43,7 +43,7 @@ def test_an_exported_table_searches_nothing_and_is_else_the_same():
     results = searched(lr=0.1)
     results["config"]["methods"][0]["search"] = {"trials": 5}
     table, before = exported(results), results_of(results).config
-    assert not table.searched_rows
+    assert not table.searches
     kept = {"search", "methods", "sources"}
     assert table.model_dump(exclude=kept) == before.model_dump(exclude=kept)
 

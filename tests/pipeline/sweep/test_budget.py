@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pipeline.spec.search_space import Search
 from pipeline.sweep.budget import Account, Outcome, SearchPlan, SearchStep, rungs
+from pipeline.sweep.search import plan_of
+
+PINNED = Config(rounds=20, eval_every=5)
 
 
 def test_rungs_lie_at_evaluations_and_after_the_warm_up():
@@ -23,21 +27,21 @@ def test_no_rung_lies_in_the_second_half_of_the_rounds():
 
 
 def test_a_budget_counts_runs_with_all_seeds():
-    plan = SearchPlan.of(Search(budget=4), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+    plan = plan_of(PINNED, Search(budget=4), [0, 1, 2])
     assert plan.budget == 4 * 3 * 20
 
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1], [0, 1, 2], [0, 1001, 1, 2, 3]])
 def test_a_search_has_seeds_of_its_own_as_many_as_the_table_and_at_least_three_besides_the_first(seeds):
-    plan = SearchPlan.of(Search(trials=4), rounds=20, every=5, warm_up=0, seeds=seeds)
+    plan = plan_of(PINNED, Search(trials=4), seeds)
     assert set(plan.seeds).isdisjoint(seeds)
     assert len(set(plan.seeds)) == 1 + max(3, len(seeds))
 
 
 def test_a_budget_below_one_trial_is_one_line():
     with pytest.raises(InvalidInput, match=r"search\.budget: 0\.5 is not accepted; expected at least 0\.67"):
-        SearchPlan.of(Search(budget=0.5), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
-    assert SearchPlan.of(Search(budget=0.67), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+        plan_of(PINNED, Search(budget=0.5), [0, 1, 2])
+    assert plan_of(PINNED, Search(budget=0.67), [0, 1, 2])
 
 
 def test_a_trial_is_charged_the_samples_that_it_has_trained_on():

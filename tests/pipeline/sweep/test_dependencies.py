@@ -138,7 +138,7 @@ def test_where_the_file_is_the_same_no_trial_is_pending():
     finish(scheduler_of(Ledger(SOURCES)))
     before = dependencies("small", load_table("small"), Ledger(SOURCES))
     ledger = Ledger(SOURCES)
-    assert all(re.search(": in the ledger$", reason) for reason in why(scheduler_of(ledger), ledger))
+    assert all(re.search(": in the ledger$", reason) for reason in why(scheduler_of(ledger)))
     assert dependencies("small", load_table("small"), ledger) == before
 
 

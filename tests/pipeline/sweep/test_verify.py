@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def with_accuracies(row: Record, accuracies: dict[int, float], hardware: Hardwar
 
 def verdict(row: Record, then: dict[int, float], now: dict[int, float], on: Hardware | None = None) -> str:
     again = replace(with_accuracies(row, now, on), sources=SOURCES)
-    return Verification(replace(with_accuracies(row, then), sources=row.sources), "0" * 64, again).verdict
+    return Verification(replace(with_accuracies(row, then), sources=row.sources), again).verdict
 
 
 def test_the_same_code_on_a_machine_of_the_same_kind_must_give_equal_accuracies(row):
@@ -81,7 +82,7 @@ def test_another_kind_of_machine_explains_half_a_point(row, now, expected):
 def test_a_row_that_is_off_early_fails_unless_another_rounding_changes_as_much(row, rounded, expected):
     then, again = with_accuracies(row, {10: 40.0, 100: 60.0}), {10: 40.8, 100: 60.0}
     of_rounding = with_accuracies(row, {10: rounded, 100: 10.0}, OTHER)
-    pair = Verification(then, "", with_accuracies(row, again, OTHER), of_rounding)
+    pair = Verification(then, with_accuracies(row, again, OTHER), of_rounding)
     assert pair.is_doubtful
     assert pair.of_rounding == pytest.approx(rounded - 40.8)
     assert pair.verdict == expected
@@ -93,6 +94,13 @@ def test_a_row_that_diverged_in_another_round_does_not_agree(row):
     assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}, OTHER) == "undecided"
 
 
+def test_rows_that_diverged_before_they_evaluated_one_round_both_have_a_line(row):
+    pair = Verification(with_accuracies(row, {3: 40.0}), with_accuracies(row, {4: 40.0}, OTHER))
+    assert pair.last == math.inf
+    assert pair.text.startswith("undecided: ")
+    assert "seed 0: no evaluation of the same round, at most inf in any accuracy" in pair.text
+
+
 def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
     assert verdict(row, {100: 60.0}, {100: 30.0}, OTHER) == "undecided"
     assert verdict(row, {100: 60.0}, {100: 60.3}, OTHER) == "agrees"
@@ -100,16 +108,16 @@ def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row
 
 @pytest.mark.parametrize("changes", [{"cpu": "x"}, {"threads": 2}, {"gpu": "x"}, {"backend": "stacked"}])
 def test_a_kind_is_the_processor_its_threads_the_gpu_and_the_backend(row, changes):
-    same = Verification(row, "", row)
+    same = Verification(row, row)
     other = Hardware(**{**vars(row.success.hardware), **changes})
     assert same.same_kind
-    assert not Verification(row, "", replace(row, result=replace(row.success, hardware=other))).same_kind
+    assert not Verification(row, replace(row, result=replace(row.success, hardware=other))).same_kind
 
 
 @pytest.mark.parametrize("changes", [{"torch": "2.11.0"}, {"compiler": "c++ 13"}])
 def test_and_the_versions_of_torch_and_of_the_compiler(row, changes):
     other = replace(row.success.versions, **changes)
-    assert not Verification(row, "", replace(row, result=replace(row.success, versions=other))).same_kind
+    assert not Verification(row, replace(row, result=replace(row.success, versions=other))).same_kind
 
 
 # ---- with simulations ----------------------------------------------------------------------------------

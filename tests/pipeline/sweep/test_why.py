@@ -32,8 +32,7 @@ def finished(small: None, ledger: Ledger) -> None:  # noqa: ARG001 - asked for i
 
 
 def reasons() -> list[str]:
-    ledger = Ledger(SOURCES)
-    return why(scheduler_of(ledger), ledger)
+    return why(scheduler_of(Ledger(SOURCES)))
 
 
 def rewrite(change: Callable[[dict], dict]) -> None:
