@@ -291,9 +291,9 @@ def known_name(registry: Registry[Any], component: Any, name: str | None = None)
     file: str = component.__module__.removeprefix(f"{registry.package}.")
     if file in registry and registry[file] is component:
         return file
-    name = name or getattr(component, "__name__", type(component).__name__)
-    registry.add(name, component)
-    return name
+    own: str = name or getattr(component, "__name__", type(component).__name__)
+    registry.add(own, component)
+    return own
 
 
 def check_metrics(names: Sequence[str], classes: int) -> None:

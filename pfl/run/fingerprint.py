@@ -255,7 +255,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
         Edited: the code of this process is not that of the files.
     """
     question = question_of(config, shape, classes)
-    return Behaviour(question, _name(question, config.method, config.model, config.metrics))
+    return Behaviour(question, _name(question, config.method, config.model, tuple(config.metrics)))
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
