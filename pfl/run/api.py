@@ -288,10 +288,10 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
 
 def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
     """The name of a component: that of its file, or else ``name`` or its own, by which it is registered."""
-    file: str = component.__module__.removeprefix(f"{registry.package}.")
+    file = str(component.__module__).removeprefix(f"{registry.package}.")  # None of code that is executed
     if file in registry and registry[file] is component:
         return file
-    own: str = name or getattr(component, "__name__", type(component).__name__)
+    own: str = getattr(component, "__name__", type(component).__name__) if name is None else name
     registry.add(own, component)
     return own
 
