@@ -53,11 +53,14 @@ class _SeriesClaim(Claim):
         return all(name in series for name in self.series)
 
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
-        """Whether the claim holds in a panel, and the numbers that show it."""
-        raise NotImplementedError
+        """Whether the claim holds in a panel, and the numbers that show it; by default, in each series."""
+        tested = {name: self._in_series(values[name]) for name in self.series or values}
+        shown = ", ".join(f"{labels[name]} {text}" for name, (_, text) in tested.items())
+        return all(holds for holds, _ in tested.values()), shown
 
-    def _means(self, values: Mapping[str, Series]) -> dict[str, float]:
-        return {name: float(np.mean([*values[name].values()])) for name in self.series or values}
+    def _in_series(self, values: Series) -> tuple[bool, str]:
+        """Whether the claim holds in a series, and the numbers that show it."""
+        raise NotImplementedError
 
 
 class Highest(_SeriesClaim):
@@ -95,7 +98,7 @@ class Order(_SeriesClaim):
     series: Annotated[list[str], Field(min_length=2)]
 
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
-        means = self._means(values)
+        means = {name: _mean(values[name]) for name in self.series}
         ordered = sorted(means, key=lambda name: -means[name])
         return ordered == self.series, " > ".join(f"{labels[name]} ({means[name]:.3g})" for name in ordered)
 
@@ -105,19 +108,14 @@ class Slope(_SeriesClaim):
 
     kind: Literal["rises", "falls"]
 
-    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+    def _in_series(self, values: Series) -> tuple[bool, str]:
         sign = 1 if self.kind == "rises" else -1
-        texts, holds = [], True
-        for name in self.series or values:
-            sequence = [value for _, value in sorted(values[name].items())]
-            tenth = max(1, len(sequence) // 10)
-            first, last = np.mean(sequence[:tenth]), np.mean(sequence[-tenth:])
-            holds &= bool(sign * (last - first) > 0)
-            steady = tenth > 1 or all(sign * step > 0 for step in np.diff(sequence))
-            texts.append(
-                f"{labels[name]} from {first:.3g} to {last:.3g}" + ("" if steady else " (not at every step)")
-            )
-        return holds, ", ".join(texts)
+        sequence = [value for _, value in sorted(values.items())]
+        tenth = max(1, len(sequence) // 10)
+        first, last = np.mean(sequence[:tenth]), np.mean(sequence[-tenth:])
+        steady = tenth > 1 or all(sign * step > 0 for step in np.diff(sequence))
+        text = f"from {first:.3g} to {last:.3g}{'' if steady else ' (not at every step)'}"
+        return bool(sign * (last - first) > 0), text
 
 
 class Peak(_SeriesClaim):
@@ -130,17 +128,11 @@ class Peak(_SeriesClaim):
         tested = self.series or series
         return super()._is_about(series) and all(len(series[name]) > 1 for name in tested)
 
-    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+    def _in_series(self, values: Series) -> tuple[bool, str]:
         low, high = self.between
-        texts, holds = [], True
-        for name in self.series or values:
-            first, second, *_ = sorted(values[name], key=lambda x: -values[name][x])
-            holds &= low <= first <= high
-            texts.append(
-                f"{labels[name]} is highest at {first:g} "
-                f"({values[name][first]:.4g}; {values[name][second]:.4g} at {second:g})"
-            )
-        return holds, ", ".join(texts)
+        first, second, *_ = sorted(values, key=lambda x: -values[x])
+        text = f"is highest at {first:g} ({values[first]:.4g}; {values[second]:.4g} at {second:g})"
+        return low <= first <= high, text
 
 
 class Above(_SeriesClaim):
@@ -149,10 +141,13 @@ class Above(_SeriesClaim):
     kind: Literal["above"]
     least: float
 
-    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
-        means = self._means(values)
-        holds = all(mean >= self.least for mean in means.values())
-        return holds, ", ".join(f"{labels[name]} {mean:.3g}" for name, mean in means.items())
+    def _in_series(self, values: Series) -> tuple[bool, str]:
+        mean = _mean(values)
+        return mean >= self.least, f"{mean:.3g}"
+
+
+def _mean(values: Series) -> float:
+    return float(np.mean([*values.values()]))
 
 
 SeriesClaim = Annotated[Highest | Order | Slope | Peak | Above, Field(discriminator="kind")]

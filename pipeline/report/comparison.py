@@ -103,15 +103,14 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
         for row in dict.fromkeys(row for table in tables for row in table):
             entries = [table.get(row) for table in tables]
             shared = shared or sum(map(bool, entries)) > 1
-            of_row = [
-                _compared(row, name, entry, names[0] if i else None, entries[0])
+            by_table = {
+                name: _compared(row, name, entry, names[0] if i else None, entries[0])
                 for i, (name, entry) in enumerate(zip(names, entries, strict=True))
                 if entry
-            ]
-            by_table = {cell.table: cell for cell in of_row}
+            }
             texts = [plain(by_table[name].entry) if name in by_table else "" for name in names]
             gaps = [by_table[name].shown if name in by_table else "" for name in names[1:]]
-            cells += of_row
+            cells += by_table.values()
             grid.append((row, *texts, *gaps))
         columns.append(ComparedColumn(label, tuple(cells), tuple(grid)))
     if not shared:
