@@ -162,6 +162,8 @@ def scaling(figures: Figures) -> Figure:
         panel.set_ylim(0, ROOM * max(seconds))
         if name == "network":
             logarithmic(panel)
+        else:
+            panel.locator_params(axis="x", integer=True)
         twin = panel.twinx()
         megabytes = [point["peak_memory_bytes"] / 1e6 for point in points]
         twin.plot(at, megabytes, "s--", color=THIRD)
@@ -172,6 +174,7 @@ def scaling(figures: Figures) -> Figure:
     at = [point["at"] for point in trials]
     last.plot(at, [point["samples_per_second"] for point in trials], "o-", color=OURS)
     last.plot(at, [n * trials[0]["samples_per_second"] for n in at], ":", color=NAIVE)
+    last.locator_params(axis="x", integer=True)
     last.set_xlabel("runs side by side")
     last.set_ylabel("samples per second")
     last.set_ylim(bottom=0)
