@@ -55,7 +55,7 @@ def test_the_error_of_a_difference_needs_two_seeds(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["benchmarks.accuracy", "--seeds", "1"])
     with pytest.raises(SystemExit):
         run(accuracy.main)
-    assert "1 is not in the range" in capsys.readouterr().err
+    assert "Invalid value for '--seeds'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
