@@ -44,8 +44,11 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         A line with the number of failed runs; empty if none failed. The next call retries them.
 
     Raises:
-        InvalidInput: the table has no published numbers, the page cannot be written, or as the stages.
+        InvalidInput: the time is no number of hours, the table has no published numbers, the page cannot be
+            written, or as the stages.
     """
+    if not hours >= 0:  # NaN is not, either
+        raise InvalidInput("--hours", hours, "a number of hours, at least 0")
     whole = _pinned(load_table(name))
     check_names("--settings", settings, whole.settings)
     subset = Subset(settings=list(settings))

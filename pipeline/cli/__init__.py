@@ -393,7 +393,7 @@ def reproduce(
             metavar="TABLE", help="A paper's table; see `pfl tables`.", autocompletion=matching_tables
         ),
     ],
-    hours: Annotated[float, typer.Option(min=0, help="Time after which the computation ends.")],
+    hours: Annotated[float, typer.Option(help="Time after which the computation ends.")],
     settings: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only these settings; by default all.")
     ] = None,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pfl.core.errors import InvalidInput
 from pfl.core.files import read_lines
 from pfl.engine.metrics import Measured
 from pfl.engine.result import Hardware, Versions
@@ -25,10 +26,22 @@ class PublishedRun(msgspec.Struct, frozen=True):
 
 
 def published_runs() -> dict[str, PublishedRun]:
-    """The runs of the published ledger, by key; of several records with one key, the last."""
+    """The runs of the published ledger, by key; of several records with one key, the last.
+
+    Raises:
+        InvalidInput: a line is damaged.
+    """
     decode = msgspec.json.Decoder(PublishedRun).decode
-    lines = (line for file in sorted(PUBLISHED.glob("*.jsonl")) for line in read_lines(file))
-    return {run.key: run for run in (decode(line.content) for line in lines)}
+    runs = {}
+    for file in sorted(PUBLISHED.glob("*.jsonl")):
+        for line in read_lines(file):
+            try:
+                run = decode(line.content)
+            except msgspec.DecodeError as error:
+                where = f"{file}:{line.number}"
+                raise InvalidInput("ledger", where, f"a record, as git has it ({error})") from None
+            runs[run.key] = run
+    return runs
 
 
 def cost(runs: Iterable[PublishedRun]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pipeline.evidence.answered_claims import answered_claims
 from pipeline.evidence.checklists import checklists
 from pipeline.evidence.paper_pages import paper_pages
@@ -15,6 +16,7 @@ from pipeline.evidence.published_runs import cost, published_runs
 from pipeline.report.formats import cell
 from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import REPORTS
+from pipeline.store.ledger import PUBLISHED
 from tests.test_docs import anchors
 
 ROOT = Path(__file__).parents[3]
@@ -89,3 +91,14 @@ def test_the_checklists_link_each_table_with_the_keys_of_its_records():
     row = f"| [pfedsim-table6]({folder}/README.md) | [table.csv]({folder}/table.csv) | {len(keys)} |"
     assert row in checklists()
     assert keys <= published_runs().keys()
+
+
+def test_a_damaged_line_of_the_ledger_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "rows.jsonl"
+    lines = next((ROOT / PUBLISHED).glob("*.jsonl")).read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + b"\n" + lines[0][:99])
+    monkeypatch.setattr("pipeline.evidence.published_runs.PUBLISHED", tmp_path)
+    with pytest.raises(
+        InvalidInput, match=re.escape(f"ledger: {file}:3 is not accepted; expected a record, as")
+    ):
+        published_runs()
