@@ -9,15 +9,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.peers.table import TEXTBOOK, summary
 from benchmarks.workload import write_page
 from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pipeline.svg import Axes, Canvas
 
 FOLDER = Path("reports/engineering/speed")
 ROOM = 1.1  # of an axis, by its highest point
@@ -51,7 +48,7 @@ def main() -> None:
     write_page(FOLDER, "speed.md.j2", speed=speed, **context)
 
 
-def peers(figures: Figures) -> Figure:
+def peers(figures: Figures) -> Canvas:
     """Samples per second of local training as multiples of the textbook loop's, a panel per network."""
     rows = summary(figures)
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -78,7 +75,7 @@ def peers(figures: Figures) -> Figure:
     return figure
 
 
-def throughput(figures: Figures) -> Figure:
+def throughput(figures: Figures) -> Canvas:
     """Samples per second, naive and ours, of local training and of whole rounds."""
     models = figures["models"]
     figure, axes = _panels(2, 1 + 0.3 * len(models))
@@ -92,7 +89,7 @@ def throughput(figures: Figures) -> Figure:
     return figure
 
 
-def breakdown(figures: Figures) -> Figure:
+def breakdown(figures: Figures) -> Canvas:
     """Shares of a step by kind of operation."""
     models = figures["models"]
     shares = {
@@ -102,7 +99,7 @@ def breakdown(figures: Figures) -> Figure:
     return _stacked(shares, "per cent of a step")
 
 
-def kernels(figures: Figures) -> Figure:
+def kernels(figures: Figures) -> Canvas:
     """A step's speed as a multiple of the textbook network's, by batch size, in each precision."""
     models = figures["models"]
     figure, axes = _panels(len(models), 2.6)
@@ -120,14 +117,14 @@ def kernels(figures: Figures) -> Figure:
     return figure
 
 
-def sweep(figures: Figures) -> Figure:
+def sweep(figures: Figures) -> Canvas:
     """Shares of the core-seconds of a sweep."""
     parts = figures["core_seconds"]
     shares = {part: 100 * seconds / sum(parts.values()) for part, seconds in parts.items()}
     return _stacked({"": shares}, "per cent of the core-seconds of dvc repro")
 
 
-def startup(figures: Figures) -> Figure:
+def startup(figures: Figures) -> Canvas:
     """Seconds of each command."""
     seconds = {name: median(values) for name, values in figures["seconds"].items()}
     figure, (panel,) = _panels(1, 0.8 + 0.26 * len(seconds))
@@ -136,7 +133,7 @@ def startup(figures: Figures) -> Figure:
     return figure
 
 
-def memory(figures: Figures) -> Figure:
+def memory(figures: Figures) -> Canvas:
     """Peak memory of a trial, naive and ours."""
     figure, (panel,) = _panels(1)
     models = figures["models"]
@@ -148,7 +145,7 @@ def memory(figures: Figures) -> Figure:
     return figure
 
 
-def scaling(figures: Figures) -> Figure:
+def scaling(figures: Figures) -> Canvas:
     """Seconds per round and peak memory, a panel per quantity; trials side by side in the last."""
     figure = wide_figure(5.2)
     *panels, last = figure.subplots(2, 3).flat
@@ -181,7 +178,7 @@ def scaling(figures: Figures) -> Figure:
     return figure
 
 
-def methods(figures: Figures) -> Figure:
+def methods(figures: Figures) -> Canvas:
     """Each method's cost by FedAvg's, of a round and of a training sample."""
     methods = dict(sorted(figures["methods"].items(), key=lambda item: item[1]["relative"]))
     figure, axes = _panels(2, 0.8 + 0.2 * len(methods))
@@ -195,7 +192,7 @@ def methods(figures: Figures) -> Figure:
     return figure
 
 
-def accuracy(figures: Figures) -> Figure:
+def accuracy(figures: Figures) -> Canvas:
     """Differences of accuracies, a dot per seed, a line at the mean."""
     figure, (panel,) = _panels(1, 2.4)
     for place, model in enumerate(figures["models"].values()):
@@ -208,7 +205,7 @@ def accuracy(figures: Figures) -> Figure:
     return figure
 
 
-def gpu(figures: Figures) -> Figure:
+def gpu(figures: Figures) -> Canvas:
     """Local training's samples per second as a multiple of the naive loop's, by stack and precision."""
     figure, axes = _panels(len(figures["work"]), 3.4)
     precisions = figures["peak_flop_per_second"]
@@ -238,7 +235,7 @@ def times_naive(measured: Figures, precision: str) -> dict[str, float]:
     return {stack: median(rounds["samples_per_second"]) / usual for stack, rounds in stacks.items()}
 
 
-def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, height: float = 2.8) -> tuple[Canvas, list[Axes]]:
     """A figure of ``count`` panels side by side."""
     figure = wide_figure(height)
     panels = list(figure.subplots(1, count, squeeze=False)[0])
@@ -257,7 +254,7 @@ def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) 
     panel.grid(visible=False, axis="y")
 
 
-def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
+def _stacked(shares: dict[str, dict[str, float]], label: str) -> Canvas:
     """A bar for each name, made up of its parts in per cent."""
     figure, (panel,) = _panels(1, 1.6 + 0.4 * len(shares))
     ends = dict.fromkeys(shares, 0.0)
@@ -274,7 +271,7 @@ def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
     return figure
 
 
-PLOTS: dict[str, Callable[[Figures], Figure]] = {
+PLOTS: dict[str, Callable[[Figures], Canvas]] = {
     plot.__name__: plot
     for plot in (
         *(peers, throughput, breakdown, kernels, sweep, startup),

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from pfl.models import MODELS
 from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_dataset
 from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from pipeline.svg import Canvas
 
 FOLDER = Path("reports/engineering/scale")
 PARTICIPANTS = 100
@@ -149,7 +147,7 @@ def draw() -> None:
 
 
 @as_svg
-def plot(figures: dict[str, Any]) -> Figure:
+def plot(figures: dict[str, Any]) -> Canvas:
     """Seconds per round and peak memory against the number of clients, a line per method."""
     figure = wide_figure(3)
     panels = figure.subplots(1, 2)

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
@@ -28,9 +28,7 @@ from pfl.core.files import write_text
 from pfl.core.text import csv_text
 from pfl.methods import METHODS
 from pipeline.report.plots import COLOURS, as_svg, wide_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from pipeline.svg import Canvas
 
 REPLAYS = 20
 """Of each search on each pool, with a sampler seed of its own; the training seeds take turns."""
@@ -138,7 +136,7 @@ def main(
 
 
 @as_svg
-def plot(regrets: np.ndarray) -> Figure:
+def plot(regrets: np.ndarray) -> Canvas:
     """Regret and rank by cost: the mean over the pools, and a band of its 95 % interval.
 
     Args:
