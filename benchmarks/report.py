@@ -89,6 +89,11 @@ def throughput(figures: Figures) -> Canvas:
     return figure
 
 
+def tiles(figures: Figures) -> Canvas:
+    """The same in float32 and bfloat16, on a CPU with Intel AMX."""
+    return throughput(figures)
+
+
 def breakdown(figures: Figures) -> Canvas:
     """Shares of a step by kind of operation."""
     models = figures["models"]
@@ -274,7 +279,7 @@ def _stacked(shares: dict[str, dict[str, float]], label: str) -> Canvas:
 PLOTS: dict[str, Callable[[Figures], Canvas]] = {
     plot.__name__: plot
     for plot in (
-        *(peers, throughput, breakdown, kernels, sweep, startup),
+        *(peers, throughput, tiles, breakdown, kernels, sweep, startup),
         *(memory, accuracy, scaling, methods, gpu),
     )
 }

@@ -49,6 +49,7 @@ def main(
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     device: Device = "cpu",
     threads: Threads = 1,
+    precisions: Annotated[bool, typer.Option(help="Only the networks in fp32 and in bf16.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Print samples per second of the naive loop and of the engine, local training alone and whole rounds."""
@@ -85,9 +86,9 @@ def main(
             take(name, f"{name}, bf16", precision="bf16")
         else:
             print(f"{name}, bf16: not supported here")
-        if partition == DEFAULT.partition:
+        if partition == DEFAULT.partition and not precisions:
             take(name, f"{name}, a quarter for tests", partition=FEWER_TESTS)
-    if compiler():
+    if compiler() and not precisions:
         os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
         for name in names:
             take(name, f"{name}, no compiler")

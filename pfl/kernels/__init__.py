@@ -56,8 +56,9 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
     if program is None:
         return None
     source = Path(__file__).with_name(f"{name}.cpp")
+    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]
     defined = [f"-D{key}={value}" for key, value in constants.items()]
-    content = (source.read_text(), *FLAGS, *defined, str(compiler_version()), _processor())
+    content = (*texts, *FLAGS, *defined, str(compiler_version()), _processor())
     key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:20]
     library = cache_root() / "kernels" / f"{name}-{key}.so"
     try:

@@ -17,6 +17,8 @@
 #include <immintrin.h>
 #endif
 
+#include "planes.h"
+
 using real = REAL;  // of sums, weights and their gradients
 #ifdef BF16
 struct stored {  // of images and their gradients
@@ -25,13 +27,6 @@ struct stored {  // of images and their gradients
 #else
 using stored = real;
 #endif
-
-extern "C" {
-// Of a block; pool is 0 where nothing is pooled. As in conv_block.py.
-struct Shape {
-    int channels, height, width, outputs, kernel, stride, padding, norm, relu, pool, pool_stride, pool_padding;
-};
-}
 
 namespace {
 
@@ -43,7 +38,6 @@ constexpr int NATIVE = 32, REGISTERS = 16;
 
 constexpr int V = NATIVE / sizeof(real), LANES = 2 * V;
 typedef real vec __attribute__((vector_size(NATIVE), aligned(alignof(real)), may_alias));
-typedef std::ptrdiff_t size;
 
 inline vec load(const real* p) { return *reinterpret_cast<const vec*>(p); }
 inline void store(real* p, vec v) { *reinterpret_cast<vec*>(p) = v; }
@@ -130,51 +124,13 @@ inline void each_vector(int pixels, Work work) {
 }
 
 // A block's sizes.
-struct Sizes : Shape {
-    int rows, columns, pooled_rows, pooled_columns, pixels, taps;
+struct Sizes : Planes {
     size in, out, pooled;  // numbers of a plane of the input, of the convolution, of the result
-    explicit Sizes(const Shape& shape) : Shape(shape) {
-        rows = (height + 2 * padding - kernel) / stride + 1;
-        columns = (width + 2 * padding - kernel) / stride + 1;
-        pooled_rows = pool ? (rows + 2 * pool_padding - pool) / pool_stride + 1 : rows;
-        pooled_columns = pool ? (columns + 2 * pool_padding - pool) / pool_stride + 1 : columns;
-        pixels = rows * columns;
-        taps = kernel * kernel;
-        in = plane(height, width);
-        out = plane(rows, columns);
-        pooled = plane(pooled_rows, pooled_columns);
-    }
+    explicit Sizes(const Shape& shape)
+        : Planes(shape), in(plane(height, width)), out(plane(rows, columns)), pooled(plane(pooled_rows, pooled_columns)) {}
 };
 
-inline int up(int a, int b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
-inline int down(int a, int b) { return a >= 0 ? a / b : -up(-a, b); }
-
-// Along one axis, what a position of a result depends on: ``count`` positions from ``source`` on. The first is under
-// ``tap`` of the kernel, each next one under a tap further by the ``step`` of all spans.
-struct Span {
-    int tap, source, count;
-};
-// Of the convolution from its input.
-inline Span forward_span(const Shape& s, int at, int length) {
-    const int tap = std::max(0, s.padding - at * s.stride);
-    return {tap, at * s.stride - s.padding + tap, std::min(s.kernel, length + s.padding - at * s.stride) - tap};
-}
-// Of the input's gradient from the convolution's.
-inline Span backward_span(const Shape& s, int at, int length) {
-    const int first = std::max(0, up(at + s.padding - s.kernel + 1, s.stride));
-    const int last = std::min(length - 1, down(at + s.padding, s.stride));
-    return {at + s.padding - first * s.stride, first, last - first + 1};
-}
-
-// Along one axis, the positions of the convolution whose input under ``tap`` is not beside the image.
-struct Range {
-    int first, count;
-};
-inline Range under_tap(const Shape& s, int tap, int length, int begin, int end) {
-    const int first = std::max(begin, up(s.padding - tap, s.stride));
-    return {first, std::min(end, down(length - 1 + s.padding - tap, s.stride) + 1) - first};
-}
-// The pixel of the input there.
+// The pixel of the input of a position of the convolution under a tap.
 inline size source(const Shape& s, int y, int x, int ky, int kx) {
     return size(y * s.stride + ky - s.padding) * s.width + x * s.stride + kx - s.padding;
 }
@@ -262,20 +218,18 @@ inline const factor* factors_of(const stored* from, int bundles, int planes, siz
 
 // The product of ``weight(row, plane)``, which points at a kernel's taps, and ``from``, for n images: planes of
 // results (bundles, rows, to_height, to_width). ``finish(row)`` follows on each, while it is in the cache.
-template <class Weight, class Spans, class Finish>
-inline void correlate_all(const Sizes& s, int n, const stored* from, int planes, int height, int width, Weight weight,
-                          Spans span, int step, const real* bias, stored* to, int rows, int to_height, int to_width,
-                          Finish finish) {
+template <class Weight, class Finish>
+inline void correlate_all(const Sizes& s, int n, const stored* from, int planes, bool forward, Weight weight,
+                          const real* bias, stored* to, int rows, Finish finish) {
+    const std::vector<Span> ys = spans(s.y, forward), xs = spans(s.x, forward);
+    const int width = forward ? s.width : s.columns;
     static thread_local std::vector<factor> packed;
     packed.resize(size(planes) * s.taps * MOST_ROWS);
-    Correlation c{nullptr, packed.data(), planes, width, s.kernel, step, plane(height, width), plane(to_height, to_width), false};
+    Correlation c{nullptr, packed.data(), planes, width, s.kernel, forward ? 1 : -s.stride, forward ? s.in : s.out, forward ? s.out : s.in, false};
     const int pairs = (planes + PAIR - 1) / PAIR;
     const factor* source = factors_of(from, (n + LANES - 1) / LANES, planes, c.from_plane);
     // Sums over a part of the planes are stored, which would round them in bfloat16.
     const int most = PAIR > 1 ? pairs : std::max(1, FIRST_LEVEL / (s.taps * LANES * int(sizeof(real))));
-    std::vector<Span> ys, xs;
-    for (int y = 0; y < to_height; y++) ys.push_back(span(y, height));
-    for (int x = 0; x < to_width; x++) xs.push_back(span(x, width));
     for (int tile = 0, row = 0, count; (count = of_tile(rows, MOST_ROWS, tile)); tile++) {
         with_constant<MOST_ROWS>(count, [&]<int ROWS>() {
             for (int i = 0; i < pairs; i++)
@@ -403,7 +357,7 @@ template <int VECTORS>
 inline void add_tap(const Sizes& s, int tap, int begin, int end, const real* x, const real* dz, int width, int n,
                     real* totals) {
     const int ky = tap / s.kernel, kx = tap % s.kernel;
-    const Range ys = under_tap(s, ky, s.height, begin, end), xs = under_tap(s, kx, s.width, 0, s.columns);
+    const Range ys = under_tap(s.y, ky, begin, end), xs = under_tap(s.x, kx, 0, s.columns);
     Rows rows{nullptr, nullptr, s.channels, size(s.stride) * n * s.channels, width, size(n) * width, xs.count, n};
     for (int tile = 0, c = 0, count; (count = of_tile(s.channels, SUMS / VECTORS, tile)); tile++, c += count)
         with_constant<SUMS / VECTORS>(count, [&]<int CHANNELS>() {
@@ -462,9 +416,9 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const stored* x, const stored
     while (chunk > 1 && bytes() > (PAIR > 1 ? SECOND_LEVEL : FIRST_LEVEL)) chunk--;
     for (int first = 0; first < s.rows; first += chunk)
         for (int ky = 0; ky < s.kernel; ky++) {
-            const Range ys = under_tap(s, ky, s.height, first, std::min(first + chunk, s.rows));
+            const Range ys = under_tap(s.y, ky, first, std::min(first + chunk, s.rows));
             for (int kx = 0; kx < s.kernel; kx++) {
-                const Range xs = under_tap(s, kx, s.width, 0, s.columns);
+                const Range xs = under_tap(s.x, kx, 0, s.columns);
                 if (ys.count <= 0 || xs.count <= 0) continue;
                 vec* kept = totals + ky * s.kernel + kx;
                 vec total[ROWS][COLUMNS];
@@ -530,22 +484,6 @@ struct Total {
 
 inline vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN wins, as in torch
 
-// ``work(result's pixel, window's first row, last, column, last)``; with SIDE, of windows that are never cut off.
-template <int SIDE, class Work>
-inline void each_window(const Sizes& s, Work work) {
-    for (int y = 0, p = 0; y < s.pooled_rows; y++) {
-        const int y0 = y * s.pool_stride - s.pool_padding, y1 = std::min(s.rows, y0 + s.pool);
-        for (int x = 0; x < s.pooled_columns; x++, p++) {
-            const int x0 = x * s.pool_stride - s.pool_padding, x1 = std::min(s.columns, x0 + s.pool);
-            if constexpr (SIDE > 0)
-                work(p, y0, y0 + SIDE, x0, x0 + SIDE);
-            else
-                work(p, std::max(0, y0), y1, std::max(0, x0), x1);
-        }
-    }
-}
-inline bool is_2x2(const Sizes& s) { return s.pool == 2 && s.pool_stride == 2 && s.pool_padding == 0; }
-
 // out = the largest of each window of relu(z * scale + shift + residual)
 template <int SIDE>
 inline void finish(const Sizes& s, const stored* z, real scale, real shift, const stored* residual, stored* out) {
@@ -602,10 +540,16 @@ inline void begin_backward(const Sizes& s, const stored* dout, const stored* z, 
 
 extern "C" {
 
-int lanes() { return LANES; }
+// How many numbers bundles of these images have.
+std::int64_t numbers(int n, int channels, int height, int width) {
+    return (n + LANES - 1) / LANES * std::int64_t(channels) * plane(height, width);
+}
 
-// Images (n, channels, height, width) to bundles (bundles, channels, pixels, LANES), and back.
-void pack(const stored* images, stored* bundles, int n, int channels, int height, int width) {
+std::int64_t packed_numbers(const Shape& shape, int n) { return numbers(n, shape.channels, shape.height, shape.width); }
+
+// Images (n, channels, height, width) as the input of a block, and images from bundles.
+void pack(const Shape& shape, const stored* images, stored* bundles, int n) {
+    const int channels = shape.channels, height = shape.height, width = shape.width;
     const int pixels = height * width;
     for (int first = 0; first < (n + LANES - 1) / LANES * LANES; first += V)
         for (int c = 0; c < channels; c++) {
@@ -680,13 +624,11 @@ void forward(const Shape& shape, const stored* x, const real* w, const real* bia
             moments[2 * s.outputs + o] = shift;
         }
         for (int bundle = 0; bundle < bundles; bundle++)
-            (is_2x2(s) ? finish<2> : finish<0>)(s, z + plane_of(bundle, o) * s.out, scale, shift,
+            (s.pools_2x2() ? finish<2> : finish<0>)(s, z + plane_of(bundle, o) * s.out, scale, shift,
                    residual ? residual + plane_of(bundle, o) * s.out : nullptr, out + plane_of(bundle, o) * s.pooled);
     };
     const auto weight = [&](int o, int c) { return w + (size(o) * s.channels + c) * s.taps; };
-    const auto span = [&](int at, int length) { return forward_span(s, at, length); };
-    correlate_all(s, n, x, s.channels, s.height, s.width, weight, span, 1, bias, z, s.outputs, s.rows, s.columns,
-                  finish_plane);
+    correlate_all(s, n, x, s.channels, true, weight, bias, z, s.outputs, finish_plane);
 }
 
 // Gradients of everything, given those of ``out``; dx, dbias and dresidual may be null.
@@ -710,7 +652,7 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const rea
         for (int bundle = 0; bundle < bundles; bundle++) {
             const size at = (size(bundle) * s.outputs + o) * s.pooled;
             Total totals, products;
-            (is_2x2(s) ? begin_backward<2> : begin_backward<0>)(s, dout + at, from(bundle), scale, shift, mean, out + at, to(bundle), totals, products);
+            (s.pools_2x2() ? begin_backward<2> : begin_backward<0>)(s, dout + at, from(bundle), scale, shift, mean, out + at, to(bundle), totals, products);
             if (dresidual) std::memcpy(dresidual + at, to(bundle), s.out * sizeof(stored));
             total += totals.of(n - bundle * LANES);
             product += products.of(n - bundle * LANES);
@@ -747,8 +689,6 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const rea
     if (by_rows(s)) weight_gradients_of_rows(s, x, dz, dw, n);
     if (!dx) return;
     const auto weight = [&](int c, int o) { return w + (size(o) * s.channels + c) * s.taps; };
-    const auto span = [&](int at, int length) { return backward_span(s, at, length); };
-    correlate_all(s, n, dz, s.outputs, s.rows, s.columns, weight, span, -s.stride, nullptr, dx, s.channels, s.height,
-                  s.width, [](int) {});
+    correlate_all(s, n, dz, s.outputs, false, weight, nullptr, dx, s.channels, [](int) {});
 }
 }

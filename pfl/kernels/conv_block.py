@@ -4,7 +4,8 @@ On one thread, torch spends a third of a network's step in pooling and batch nor
 a half to three quarters of the core's peak; `conv_block.cpp` does better at both (``benchmarks.kernels``).
 
 Under bfloat16 autocast, on a CPU with the instructions, images and their gradients are in bfloat16; sums,
-weights, statistics and their gradients are in float32.
+weights, statistics and their gradients are in float32. Where the CPU also multiplies tiles (Intel AMX), the
+kernels are those of `conv_tiles.cpp`, which compute hidden linear layers, too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ ones leave lanes idle, and weights must be repacked in every step. Measured by t
 FEWEST_BF16 = {"narrow": 4, "wide": 24}
 """The same under bfloat16 autocast."""
 
+FEWEST_TILES = {"narrow": 4, "wide": 4}
+"""The same there, on a CPU with `tiles`."""
+
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -48,12 +52,17 @@ class Bundles:
     """Images in the layout of the kernels: the same pixel of a few images side by side.
 
     Attributes:
-        data: (bundles, channels, pixels of a plane, images of a bundle); in bfloat16 under its autocast.
+        data: (numbers of all bundles,), in an order of the kernels; in bfloat16 under its autocast.
         shape: (B, C, H, W) of the images.
     """
 
     data: Tensor
     shape: tuple[int, int, int, int]
+
+    @property
+    def tiled(self) -> bool:
+        """Whether they are factors of `tiles`, and so our kernels multiply them faster than torch."""
+        return self.data.dtype == torch.bfloat16 and tiles()
 
     def images(self) -> Tensor:
         """(B, C, H, W)."""
@@ -66,16 +75,16 @@ def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wi
 
     Its modules must have no forward hooks, as these would see neither inputs nor outputs.
     """
-    bf16 = _stored(x) == torch.bfloat16
+    fewest = FEWEST
+    if _stored(x) == torch.bfloat16:
+        fewest = FEWEST_TILES if tiles() else FEWEST_BF16
     return (
-        len(x) >= (FEWEST_BF16 if bf16 else FEWEST)[width]
+        len(x) >= fewest[width]
         and x.device.type == "cpu"
         and x.dtype in _REAL
         and torch.get_num_threads() == 1
         and torch.backends.cpu.get_cpu_capability() in INSTRUCTIONS
         and not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
-        # Tiles (AMX) multiply faster than vectors, which matters where there are many channels.
-        and not (bf16 and width == "wide" and torch.cpu._is_amx_tile_supported())
         and _library(_stored(x)) is not None
     )
 
@@ -99,10 +108,24 @@ def conv_block(
     """
     assert residual is None or pooling is None
     convolution = (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
-    block = _block(tuple(x.shape), convolution, norm is not None, relu, pooling)
+    images = isinstance(x, Tensor)
+    block = _block(tuple(x.shape), convolution, norm is not None, relu, pooling, images)
     inputs = (x.data if isinstance(x, Bundles) else x.to(_stored(x))), conv.weight, conv.bias
     affine = (norm.weight, norm.bias) if norm else (None, None)
     out = _ConvBlock.apply(*inputs, *affine, residual.data if residual else None, block, norm)
+    return Bundles(out, block.result)
+
+
+def multiplies(x: Bundles) -> bool:
+    """Whether `linear_block` takes these images."""
+    _, _, height, width = x.shape
+    return x.tiled and height == width
+
+
+def linear_block(x: Bundles, linear: nn.Linear) -> Bundles:
+    """``relu(linear(x))`` of flattened images, as a convolution by a kernel of their size."""
+    block = _block(x.shape, (linear.out_features, x.shape[2], 1, 0), False, True, None, False)
+    out = _ConvBlock.apply(x.data, linear.weight, linear.bias, None, None, None, block, None)
     return Bundles(out, block.result)
 
 
@@ -111,6 +134,7 @@ class _Block:
 
     Attributes:
         shape, convolved, result: (B, C, H, W) of the input, after the convolution, and of what is returned.
+        images: the input is images, not bundles.
         c_shape: the kernel's ``Shape``.
     """
 
@@ -121,6 +145,7 @@ class _Block:
         norm: bool,
         relu: bool,
         pooling: Pooling | None,
+        images: bool,
     ):
         batch, channels, height, width = shape
         outputs, kernel, stride, padding = convolution
@@ -129,7 +154,8 @@ class _Block:
         self.shape = shape
         self.convolved = (batch, outputs, *sides)
         self.result = (batch, outputs, *(sides_after(sides, *pool) if pooling else sides))
-        self.c_shape = (ctypes.c_int * 12)(channels, height, width, *convolution, norm, relu, *pool)
+        self.images = images
+        self.c_shape = (ctypes.c_int * 13)(channels, height, width, *convolution, norm, relu, *pool, images)
 
 
 _block = lru_cache(maxsize=1024)(_Block)
@@ -142,11 +168,26 @@ def _stored(x: Tensor) -> torch.dtype:
 
 
 @cache
+def tiles() -> bool:
+    """Whether CPU, system and compiler multiply tiles (Intel AMX), as blocks in bfloat16 then do."""
+    if not torch.cpu._is_amx_tile_supported():
+        return False
+    library = compiled("conv_tiles")
+    return library is not None and bool(library.available())
+
+
+@cache
 def _library(stored: torch.dtype) -> Any:
     """The kernels for bundles of this dtype; None where there are none."""
-    if stored == torch.bfloat16 and torch.cpu._is_avx512_bf16_supported():
-        return compiled("conv_block", REAL="float", BF16=1)
-    return compiled("conv_block", REAL=_REAL[stored]) if stored in _REAL else None
+    if stored == torch.bfloat16 and tiles():
+        library = compiled("conv_tiles")
+    elif stored == torch.bfloat16 and torch.cpu._is_avx512_bf16_supported():
+        library = compiled("conv_block", REAL="float", BF16=1)
+    else:
+        library = compiled("conv_block", REAL=_REAL[stored]) if stored in _REAL else None
+    if library is not None:
+        library.numbers.restype = library.packed_numbers.restype = ctypes.c_int64
+    return library
 
 
 class _ConvBlock(torch.autograd.Function):
@@ -165,9 +206,7 @@ class _ConvBlock(torch.autograd.Function):
         norm: nn.BatchNorm2d | None,
     ) -> Tensor:
         kernel = _library(x.dtype)
-        # Images have the shape of the block; bundles have another shape with as many dimensions.
-        ctx.images = tuple(x.shape) == block.shape
-        x = _packed(kernel, x, block.shape) if ctx.images else x
+        x = _packed(kernel, x, block) if block.images else x
         weight = weight.contiguous()
         convolved = _bundles(kernel, x, block.convolved)
         moments = weight.new_empty((3, len(weight)))
@@ -195,7 +234,7 @@ class _ConvBlock(torch.autograd.Function):
         kernel, block = _library(x.dtype), ctx.block
         gradient = gradient.contiguous()
         # The gradient of the network's images is the most expensive one, and not needed.
-        dx = torch.empty_like(x) if of_x else None
+        dx = _bundles(kernel, x, block.shape) if of_x else None
         dw = torch.empty_like(weight)
         dbias = moments.new_empty(len(weight)) if of_bias else None
         dgamma, dbeta = (
@@ -209,7 +248,7 @@ class _ConvBlock(torch.autograd.Function):
             *map(pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
             ctypes.c_int(block.shape[0]),
         )
-        if dx is not None and ctx.images:
+        if dx is not None and block.images:
             dx = _unpacked(kernel, dx, block.shape)
         return dx, dw, dbias, dgamma, dbeta, dresidual, None, None
 
@@ -225,19 +264,19 @@ class _Unpack(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _packed(_library(gradient.dtype), gradient, ctx.shape), None
+        same = _block(ctx.shape, (ctx.shape[1], 1, 1, 0), False, False, None, False)
+        return _packed(_library(gradient.dtype), gradient, same), None
 
 
 def _bundles(kernel: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Room for images of ``shape``; planes have an odd number of pixels."""
-    batch, channels, height, width = shape
-    lanes = kernel.lanes()
-    return like.new_empty((-(-batch // lanes), channels, height * width | 1, lanes))
+    """Room for images of ``shape``."""
+    return like.new_empty(kernel.numbers(*shape))
 
 
-def _packed(kernel: Any, images: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
-    images, bundles = images.contiguous(), _bundles(kernel, images, shape)
-    kernel.pack(pointer(images), pointer(bundles), *shape)
+def _packed(kernel: Any, images: Tensor, block: _Block) -> Tensor:
+    images = images.contiguous()
+    bundles = images.new_empty(kernel.packed_numbers(block.c_shape, len(images)))
+    kernel.pack(block.c_shape, pointer(images), pointer(bundles), ctypes.c_int(len(images)))
     return bundles
 
 

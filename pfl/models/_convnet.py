@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pfl.core.errors import InvalidInput
-from pfl.kernels.conv_block import Pooling, conv_block, usable
+from pfl.kernels.conv_block import Pooling, conv_block, linear_block, multiplies, usable
 from pfl.models import Shape
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Linear, PooledReLU, SingleClientMode, channels_last
@@ -95,6 +95,7 @@ class Layers(nn.Sequential, SingleClientMode):
             if isinstance(layer, PooledReLU):
                 self._blocks.append(self._rest)
                 self._rest = []
+        self._hidden = [layer for layer in self._rest if isinstance(layer, nn.Linear)]
         self._wide = any(isinstance(layer, nn.Conv2d) and layer.out_channels > WIDE for layer in self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,6 +106,11 @@ class Layers(nn.Sequential, SingleClientMode):
             bundles: Any = x
             for conv, *norm, _ in self._blocks:
                 bundles = conv_block(bundles, conv, norm[0] if norm else None, pooling=Pooling(2, 2))
+            if multiplies(bundles):
+                for linear in self._hidden:
+                    bundles = linear_block(bundles, linear)
+                features: Tensor = bundles.images().flatten(1)
+                return features
             x = bundles.images()
         else:
             for block in self._blocks:

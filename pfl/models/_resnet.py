@@ -89,9 +89,9 @@ class _BasicBlock(nn.Module):
         return F.relu(y + self.downsample(x))
 
     def fuses(self, x: Bundles) -> bool:
-        """Whether `fused` is faster than `forward`; in bfloat16, small planes are multiplied as matrices."""
+        """Whether `fused` is faster than `forward`; without tiles, small planes in bfloat16 are matrices."""
         height, width = sides_after(x.shape[2:], 3, self.conv1.stride[0], 1)
-        return x.data.dtype != torch.bfloat16 or height * width >= FEW
+        return x.tiled or x.data.dtype != torch.bfloat16 or height * width >= FEW
 
     def fused(self, x: Bundles) -> Bundles:
         """The same computation by `conv_block`."""

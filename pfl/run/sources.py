@@ -77,7 +77,7 @@ def _as_recorded(path: Path) -> str:
 def _files() -> list[Path]:
     """The simulator's that numbers come from, sorted."""
     shows = [ROOT / name for name in SHOWS]
-    code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp"))
+    code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
     return sorted(path for path in code if not any(path.is_relative_to(shown) for shown in shows))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from pfl import kernels
 from pfl.kernels import conv_block as module
-from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
+from pfl.kernels.conv_block import Bundles, Pooling, conv_block, linear_block, multiplies, usable
 from pfl.models import MODELS
 from pfl.models._layers import BatchNorm2d
 
@@ -24,9 +25,33 @@ needs_kernels = pytest.mark.skipif(not has_kernels, reason="there is no C++ comp
 needs_bf16 = pytest.mark.skipif(
     not has_kernels or module._library(torch.bfloat16) is None, reason="no C++ compiler or bf16 instructions"
 )
-with_and_without_bf16 = pytest.mark.parametrize(
-    "bf16", [False, pytest.param(True, marks=needs_bf16)], ids=["fp32", "bf16"]
+needs_tiles = pytest.mark.skipif(
+    not has_kernels or not module.tiles(), reason="no C++ compiler or tiles (Intel AMX)"
 )
+VECTORS = pytest.param("bf16 by vectors", marks=needs_bf16)
+TILES = pytest.param("bf16 by tiles", marks=needs_tiles)
+
+
+def choose(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `_library` take ``way`` anew, and what follows the test as this CPU does."""
+    for function in (module.tiles, module._library):
+        monkeypatch.setattr(module, function.__name__, cache(function.__wrapped__))
+    if way != "bf16 by tiles":
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+
+
+@pytest.fixture(params=["fp32", VECTORS, TILES])
+def bf16(request, monkeypatch) -> bool:
+    """Whether a network computes in bfloat16, by each of the ways that this CPU has."""
+    choose(request.param, monkeypatch)
+    return request.param != "fp32"
+
+
+@pytest.fixture(params=[VECTORS, TILES])
+def in_bf16(request, monkeypatch) -> str:
+    """How blocks in bfloat16 are computed."""
+    choose(request.param, monkeypatch)
+    return request.param
 
 
 def autocast(enabled: bool = True) -> torch.autocast:
@@ -62,6 +87,9 @@ BLOCKS = [
     Block((32, 5, 8, 7, 7), 1, stride=2, relu=False),
     Block((40, 13, 2, 2, 7), 3, padding=1, summed=True),
     Block((4, 2, 1, 1, 4), 3, padding=1, normed=False),
+    # Wider than a vector, of as few planes as images have.
+    Block((3, 3, 6, 70, 5), 5, pooling=POOL),
+    Block((35, 4, 5, 34, 17), 3, stride=2, padding=1),
     # Of many planes, whose weights' gradients are products of matrices.
     Block((33, 12, 9, 8, 64), 5, normed=False, pooling=POOL),
     Block((19, 35, 4, 4, 40), 3, padding=1, summed=True),
@@ -162,8 +190,7 @@ def test_in_float32_they_are_those_of_float64_to_rounding(block):
         assert (mine.double() - expected).norm() < 1e-5 * expected.norm() + 1e-3
 
 
-@needs_bf16
-@pytest.mark.usefixtures("memory_full_of_nan")
+@pytest.mark.usefixtures("memory_full_of_nan", "in_bf16")
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_in_bfloat16_they_are_as_near_to_those_of_float64_as_torchs(block, training):
@@ -192,9 +219,9 @@ def gradient_of(name: str, images: int) -> Callable[..., Tensor]:
     return gradient
 
 
-@needs_bf16
+@pytest.mark.usefixtures("in_bf16")
 @pytest.mark.parametrize("name", ["lenet4", "lenet5_bn", "spfl_cnn", "cnn4", "resnet8"])
-@pytest.mark.parametrize("images", [24, 33])
+@pytest.mark.parametrize("images", [24, 33, 75])
 def test_in_bfloat16_gradients_of_a_network_are_as_near_as_torchs(name, images):
     gradient = gradient_of(name, images)
     expected = gradient(torch.float64, alone=False)
@@ -202,7 +229,7 @@ def test_in_bfloat16_gradients_of_a_network_are_as_near_as_torchs(name, images):
     assert 0 < ours < 1.5 * theirs
 
 
-@needs_bf16
+@pytest.mark.usefixtures("in_bf16")
 def test_under_autocast_images_are_in_bfloat16_and_the_gradients_of_weights_are_not():
     x, conv, norm, _ = (each if each is None else each.float() for each in layers(BLOCKS[0]))
     with autocast():
@@ -225,7 +252,6 @@ def test_gradients_of_a_network_are_torchs(name, images):
 
 
 @needs_kernels
-@with_and_without_bf16
 def test_a_step_is_bit_identical_when_it_comes_again(bf16):
     net = MODELS["resnet8"]((3, 32, 32), 10)
     net.extractor.single_client = True
@@ -242,7 +268,6 @@ def test_a_step_is_bit_identical_when_it_comes_again(bf16):
 
 
 @needs_kernels
-@with_and_without_bf16
 def test_two_batches_before_their_gradients_do_not_mix(bf16):
     net = MODELS["lenet5_bn"]((3, 32, 32), 10)
     net.extractor.single_client = True
@@ -260,7 +285,6 @@ def test_two_batches_before_their_gradients_do_not_mix(bf16):
 
 
 @needs_kernels
-@with_and_without_bf16
 def test_the_first_of_equal_values_takes_the_gradient(bf16):
     block = BLOCKS[2]
     x, conv, *_ = layers(block)
@@ -290,7 +314,6 @@ def test_the_gradient_of_the_images_may_be_in_any_order_of_memory():
 
 
 @needs_kernels
-@with_and_without_bf16
 @pytest.mark.parametrize("block", [BLOCKS[0], BLOCKS[2], BLOCKS[6], BLOCKS[7]], ids=str)
 def test_a_nan_stays_visible(block, bf16):
     x, conv, norm, residual = (each if each is None else each.float() for each in layers(block))
@@ -352,25 +375,49 @@ def test_torch_does_it_where_the_kernels_cannot_or_are_slower(name, reason, monk
     assert not takes_kernels(net, IMAGES.to(net.head.weight.dtype), monkeypatch)
 
 
-@needs_bf16
 @pytest.mark.parametrize("name", ["lenet5_bn", "cnn4", "resnet8"])
-def test_the_rule_in_bfloat16(name, monkeypatch):
+def test_the_rule_in_bfloat16(name, in_bf16, monkeypatch):
     net = MODELS[name]((3, 32, 32), 10).eval()
-    narrow = name == "lenet5_bn"
-    fewest = module.FEWEST_BF16["narrow" if narrow else "wide"]
+    rule = module.FEWEST_TILES if in_bf16 == "bf16 by tiles" else module.FEWEST_BF16
+    fewest = rule["narrow" if name == "lenet5_bn" else "wide"]
     with autocast():
         assert takes_kernels(net, IMAGES[:fewest], monkeypatch)
         assert not takes_kernels(net, IMAGES[: fewest - 1], monkeypatch)
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-        assert takes_kernels(net, IMAGES, monkeypatch) == narrow
+
+
+@needs_tiles
+@pytest.mark.parametrize(("images", "width"), [(1, 40), (17, 300), (70, 40)])
+@pytest.mark.usefixtures("memory_full_of_nan")
+def test_a_hidden_linear_layer_is_computed_by_tiles(images, width):
+    torch.manual_seed(0)
+    conv, linear = nn.Conv2d(3, 20, 5), nn.Linear(20 * 3 * 3, width)
+    x, direction = torch.randn(images, 3, 10, 10), torch.randn(images, width)
+
+    def gradients(compute: Callable[[], Tensor], dtype: torch.dtype) -> list[Tensor]:
+        out = compute()
+        return [out, *torch.autograd.grad(out, parameters, direction.to(dtype))]
+
+    parameters = [*conv.parameters(), *linear.parameters()]
+
+    def by_torch() -> Tensor:
+        return F.relu(linear(F.max_pool2d(F.relu(conv(x)), 2).flatten(1)))
+
+    def by_tiles() -> Tensor:
+        bundles = conv_block(x, conv, pooling=POOL)
+        assert multiplies(bundles)
+        return linear_block(bundles, linear).images().flatten(1)
+
+    with autocast():
+        ours, theirs = (gradients(way, torch.bfloat16) for way in (by_tiles, by_torch))
+    for mine, other, exact in zip(ours, theirs, gradients(by_torch, torch.float32), strict=True):
+        error, torchs = ((each.float() - exact).norm() for each in (mine, other))
+        assert error < 2 * torchs + 0.01 * exact.norm()
 
 
 @pytest.fixture
 def no_bf16_instructions(monkeypatch):
+    choose("fp32", monkeypatch)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    module._library.cache_clear()
-    yield
-    module._library.cache_clear()
 
 
 @pytest.mark.usefixtures("no_bf16_instructions")
@@ -394,7 +441,7 @@ def test_networks_whose_planes_nothing_pools_are_torchs(monkeypatch):
 def no_compiler(request, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", request.param)
     monkeypatch.setenv("PFL_CACHE", str(tmp_path))
-    cached = (kernels.compiler, kernels.compiled, module._library)
+    cached = (kernels.compiler, kernels.compiled, module._library, module.tiles)
     for function in cached:
         function.cache_clear()
     yield
