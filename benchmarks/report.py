@@ -198,15 +198,25 @@ def methods(figures: Figures) -> Canvas:
 
 
 def accuracy(figures: Figures) -> Canvas:
-    """Differences of accuracies, a dot per seed, a line at the mean."""
+    """Differences of accuracies with the kernels and with torch's operations."""
+    return _differences(figures, "kernels", "torch")
+
+
+def bf16(figures: Figures) -> Canvas:
+    """Differences of accuracies in bfloat16 and in float32."""
+    return _differences(figures, "bf16", "fp32")
+
+
+def _differences(figures: Figures, first: str, second: str) -> Canvas:
+    """A dot per seed, a line at the mean."""
     figure, (panel,) = _panels(1, 2.4)
     for place, model in enumerate(figures["models"].values()):
-        differences = [a - b for a, b in zip(model["kernels"], model["torch"], strict=True)]
+        differences = [a - b for a, b in zip(model[first], model[second], strict=True)]
         panel.plot([place] * len(differences), differences, "o", color=OURS, alpha=0.7)
         panel.hlines(model["difference"], place - 0.2, place + 0.2, color=OURS)
     panel.axhline(0, color=NAIVE)
     panel.set_xticks(range(len(figures["models"])), list(figures["models"]))
-    panel.set_ylabel("kernels minus torch, points")
+    panel.set_ylabel(f"{first} minus {second}, points")
     return figure
 
 
@@ -280,7 +290,7 @@ PLOTS: dict[str, Callable[[Figures], Canvas]] = {
     plot.__name__: plot
     for plot in (
         *(peers, throughput, tiles, breakdown, kernels, sweep, startup),
-        *(memory, accuracy, scaling, methods, gpu),
+        *(memory, accuracy, bf16, scaling, methods, gpu),
     )
 }
 """What is measured, by the benchmark's name, and how it is drawn."""

@@ -116,16 +116,13 @@ def conv_block(
     return Bundles(out, block.result)
 
 
-def multiplies(x: Bundles) -> bool:
-    """Whether `linear_block` takes these images."""
-    _, _, height, width = x.shape
-    return x.tiled and height == width
-
-
-def linear_block(x: Bundles, linear: nn.Linear) -> Bundles:
-    """``relu(linear(x))`` of flattened images, as a convolution by a kernel of their size."""
-    block = _block(x.shape, (linear.out_features, x.shape[2], 1, 0), False, True, None, False)
-    out = _ConvBlock.apply(x.data, linear.weight, linear.bias, None, None, None, block, None)
+def linear_block(x: Tensor | Bundles, linear: nn.Linear) -> Bundles:
+    """``relu(linear(x))`` by `tiles`, of features (B, d) or of such images of one pixel as it returns."""
+    convolution = (linear.out_features, 1, 1, 0)
+    shape = (x.shape[0], linear.in_features, 1, 1)
+    block = _block(shape, convolution, False, True, None, isinstance(x, Tensor))
+    data = x.data if isinstance(x, Bundles) else x[:, :, None, None]
+    out = _ConvBlock.apply(data, linear.weight, linear.bias, None, None, None, block, None)
     return Bundles(out, block.result)
 
 

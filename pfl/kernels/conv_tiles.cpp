@@ -1,9 +1,9 @@
 // A block of a convolutional network in bfloat16 on one thread of a CPU with tiles (Intel AMX).
 //
-// The functions are those of conv_block.cpp, and so are the results up to rounding. Products are products of
-// matrices in tiles of 16 rows of 64 bytes: a row is an image or a channel. LANES images are a bundle, of which the
-// last may have fewer. Its numbers are (pixels, images, channels), with zeros for channels up to a multiple of SIDE,
-// so that the operands of a product are contiguous, and taps that fall beside the image are left out.
+// The functions are those of conv_block.cpp, and so are the results up to rounding. All products are products of
+// matrices in tiles, of SIDE rows of 64 bytes: a row belongs to an image or to an output. LANES images are a bundle;
+// the last may have fewer. A bundle is (pixels, images, channels), with zeros for channels up to a multiple of SIDE,
+// so that rows of a tile are contiguous, and taps that fall beside the image are left out.
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +23,7 @@ namespace {
 
 constexpr int SIDE = 16, LANES = 2 * SIDE;  // rows of a tile, and numbers of a row in float
 typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int integers __attribute__((vector_size(64)));
 struct stored {  // a number in bfloat16
     std::uint16_t bits;
 };
@@ -95,7 +96,7 @@ struct Product {
 };
 // Adds the products of ROWS first and COLUMNS second tiles to the sums.
 template <int ROWS, int COLUMNS>
-inline void sums(const Product& p, const std::vector<Step>& steps) {
+inline void add_products(const Product& p, const std::vector<Step>& steps) {
     for (const Step& step : steps) {
         tile_load<6>(p.b + step.b, p.b_stride);
         tile_load<4>(p.a + step.a, p.a_stride);
@@ -146,8 +147,6 @@ struct Sizes : Planes {
     size of_input() const { return size(y.length) * x.length * inputs; }  // numbers of an image
 };
 
-inline int depth_of(int channels) { return channels % LANES ? SIDE : LANES; }  // of a product
-
 // Memory that is kept from call to call. Rows of tiles that cross the lines of a cache take six times as long to load.
 template <class T>
 class Scratch {
@@ -161,10 +160,17 @@ class Scratch {
         return memory;
     }
 
+    ~Scratch() { std::free(memory); }
+
   private:
     T* memory = nullptr;
     size room = 0;
 };
+
+inline void copy(const stored* from, int from_step, int count, stored* to, int to_step) {
+    if (from_step == 1 && to_step == 1) return (void)std::memcpy(to, from, count * sizeof(stored));
+    for (int i = 0; i < count; i++) to[i * to_step] = from[i * from_step];
+}
 
 // ``work(first image, images)`` of each bundle.
 inline void each_bundle(int n, auto work) {
@@ -184,12 +190,12 @@ inline void load_columns(const float* rows, size stride, vec* columns) {
             fours[i] = _mm512_mask_broadcast_f32x4(fours[i], 0x0f00, four(8 + i));
             fours[i] = _mm512_mask_broadcast_f32x4(fours[i], 0xf000, four(12 + i));
         }
-        const __m512d a = __m512d(_mm512_unpacklo_ps(fours[0], fours[1])), b = __m512d(_mm512_unpackhi_ps(fours[0], fours[1]));
-        const __m512d c = __m512d(_mm512_unpacklo_ps(fours[2], fours[3])), d = __m512d(_mm512_unpackhi_ps(fours[2], fours[3]));
-        columns[k] = vec(_mm512_unpacklo_pd(a, c));
-        columns[k + 1] = vec(_mm512_unpackhi_pd(a, c));
-        columns[k + 2] = vec(_mm512_unpacklo_pd(b, d));
-        columns[k + 3] = vec(_mm512_unpackhi_pd(b, d));
+        const auto low = [&](int i) { return __m512d(_mm512_unpacklo_ps(fours[i], fours[i + 1])); };
+        const auto high = [&](int i) { return __m512d(_mm512_unpackhi_ps(fours[i], fours[i + 1])); };
+        columns[k] = vec(_mm512_unpacklo_pd(low(0), low(2)));
+        columns[k + 1] = vec(_mm512_unpackhi_pd(low(0), low(2)));
+        columns[k + 2] = vec(_mm512_unpacklo_pd(high(0), high(2)));
+        columns[k + 3] = vec(_mm512_unpackhi_pd(high(0), high(2)));
     }
 }
 // The same of fewer rows and columns, and zeros.
@@ -217,8 +223,9 @@ APART void factors_of_channels(const stored* turned, int tiles, int channels, in
     for (int tile = 0; tile < tiles; tile++, turned += size(channels) * taps * SIDE)
         for (int tap = 0; tap < taps; tap++)
             for (int c = 0; c < padded(channels); c += 2, to += 2 * SIDE) {
-                const auto of = [&](int c) { return c < channels ? half(turned + (size(c) * taps + tap) * SIDE) : __m256i{}; };
-                _mm512_storeu_si512(to, pairs(of(c), of(c + 1)));
+                const stored* first = turned + (size(c) * taps + tap) * SIDE;
+                const __m256i second = c + 1 < channels ? half(first + taps * SIDE) : __m256i{};
+                _mm512_storeu_si512(to, pairs(c < channels ? half(first) : __m256i{}, second));
             }
 }
 // And for sums over outputs: (tiles of channels, taps, outputs / 2, SIDE, 2).
@@ -230,13 +237,47 @@ APART void factors_of_outputs(const stored* turned, int tiles, int channels, int
                 const stored* from = turned + tile * tile_size + (size(first) * taps + tap) * SIDE;
                 stored some[SIDE * SIDE] = {};
                 if (channels - first < SIDE) {
-                    for (int c = first; c < channels; c++, from += taps * SIDE) std::memcpy(some + (c - first) * SIDE, from, SIDE * sizeof(stored));
+                    for (int c = first; c < channels; c++, from += taps * SIDE)
+                        std::memcpy(some + (c - first) * SIDE, from, SIDE * sizeof(stored));
                     from = some;
                 }
                 vec v[SIDE / 2];  // pairs of outputs
                 load_columns<SIDE / 2>(reinterpret_cast<const float*>(from), (from == some ? 1 : taps) * SIDE / 2, v);
                 UNROLLED for (int i = 0; i < SIDE / 2; i++) _mm512_storeu_si512(to + 2 * SIDE * i, __m512i(v[i]));
             }
+}
+
+// Weights of one tap (outputs, channels), of which the columns have their final order, need no turning around.
+APART void factors_of_channels_of_one_tap(const float* w, int outputs, int channels, int tiles, stored* to) {
+    for (int first = 0; first < tiles * SIDE; first += SIDE)
+        for (int c = 0; c < padded(channels); c += LANES) {
+            const int rows = (std::min(LANES, padded(channels) - c)) / 2;  // pairs of channels
+            alignas(64) float of_outputs[SIDE * SIDE] = {};
+            for (int o = 0; o < std::min(SIDE, outputs - first); o++) {
+                const float* from = w + size(first + o) * channels + c;
+                const auto some = [&](int at) {
+                    const int left = std::clamp(channels - c - at, 0, SIDE);
+                    return _mm512_maskz_loadu_ps((1u << left) - 1, from + at);
+                };
+                _mm512_store_si512(of_outputs + o * SIDE, __m512i(_mm512_cvtne2ps_pbh(some(SIDE), some(0))));
+            }
+            vec v[SIDE];
+            load_columns<SIDE>(of_outputs, SIDE, v);
+            UNROLLED for (int i = 0; i < SIDE; i++)
+                if (i < rows) _mm512_storeu_si512(to + i * 2 * SIDE, __m512i(v[i]));
+            to += rows * 2 * SIDE;
+        }
+}
+APART void factors_of_outputs_of_one_tap(const float* w, int outputs, int all, int channels, int tiles, stored* to) {
+    for (int first = 0; first < tiles * SIDE; first += SIDE) {
+        const __mmask16 some = (1u << std::clamp(channels - first, 0, SIDE)) - 1;
+        for (int o = 0; o < padded(outputs); o += 2, to += 2 * SIDE) {
+            const auto of = [&](int o) {
+                return narrowed(vec(_mm512_maskz_loadu_ps(o < outputs ? some : 0, w + size(o) * all + first)));
+            };
+            _mm512_storeu_si512(to, pairs(of(o), of(o + 1)));
+        }
+    }
 }
 
 // What the results of a convolution are computed from, along both axes, and where its taps are.
@@ -248,14 +289,40 @@ struct Window {
           step(forward ? 1 : -x.stride) {}
 };
 
+// The products of a pixel, as the same ones are those of many.
+class Steps {
+  public:
+    Steps(const Window& window, size pixel, int depth, int depths)
+        : window(window), pixel(pixel), depth(depth), depths(depths) {}
+    const std::vector<Step>& of(const Span& y, const Span& x) {
+        if (y.tap == y_tap && y.count == y_count && x.tap == x_tap && x.count == x_count) return steps;
+        y_tap = y.tap, y_count = y.count, x_tap = x.tap, x_count = x.count;
+        steps.clear();
+        for (int i = 0; i < y.count; i++)
+            for (int j = 0; j < x.count; j++) {
+                const size from = (size(i) * window.width + j) * pixel;
+                const size tap = (y.tap + i * window.step) * window.kernel + x.tap + j * window.step;
+                for (int k = 0; k < depths; k++)
+                    steps.push_back({from + k * depth, (tap * depths + k) * depth * SIDE});
+            }
+        return steps;
+    }
+
+  private:
+    const Window& window;
+    size pixel;
+    int depth, depths, y_tap = -1, y_count = 0, x_tap = -1, x_count = 0;
+    std::vector<Step> steps;
+};
+
 // Of a bundle, one or two tiles of planes of results in rows ``begin`` to ``end``, (pixels, images, width): sums over
 // channels and taps, and ``bias``. The factors are (tiles, taps, channels / 2, SIDE, 2).
 APART void correlate(const Window& window, int begin, int end, const stored* from, int channels, int images,
                      const stored* factors, int taps, int tiles, const float* bias, stored* to, size width) {
-    const int depth = depth_of(channels), depths = channels / depth, tile = depth * SIDE;
-    const size pixel_of_images = size(images) * channels;
-    std::vector<Step> steps;
-    Span last_y{-1, 0, 0}, last_x{-1, 0, 0};  // of which the steps are
+    const int depth = channels % LANES ? SIDE : LANES;  // of a product
+    const size pixel = size(images) * channels;
+    Steps steps(window, pixel, depth, channels / depth);
+    Product product{from, factors, size(SIDE) * channels, size(taps) * channels * SIDE, channels * 2, 64};
     alignas(64) float sum[LANES * LANES];
     const Tiles registers(images, depth);
     with_tiles(images > SIDE ? 2 : 1, tiles, [&]<int ROWS, int COLUMNS>() {
@@ -264,23 +331,15 @@ APART void correlate(const Window& window, int begin, int end, const stored* fro
         for (int row = begin; row < end; row++)
             for (const Span& x : window.xs) {
                 const Span& y = window.ys[row];
-                if (y.tap != last_y.tap || y.count != last_y.count || x.tap != last_x.tap || x.count != last_x.count) {
-                    steps.clear();
-                    for (int i = 0; i < y.count; i++)
-                        for (int j = 0; j < x.count; j++) {
-                            const size tap = (y.tap + i * window.step) * window.kernel + x.tap + j * window.step;
-                            for (int k = 0; k < depths; k++)
-                                steps.push_back({(size(i) * window.width + j) * pixel_of_images + k * depth, (tap * depths + k) * tile});
-                        }
-                    last_y = y;
-                    last_x = x;
-                }
+                product.a = from + (size(y.source) * window.width + x.source) * pixel;
                 each_sum<ROWS, COLUMNS>([]<int T>(int, int) { tile_zero<T>(); });
-                const stored* at = from + (size(y.source) * window.width + x.source) * pixel_of_images;
-                sums<ROWS, COLUMNS>({at, factors, size(SIDE) * channels, size(taps) * depths * tile, channels * 2, 64}, steps);
-                each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) { tile_store<T>(sum + r * SIDE * LANES + c * SIDE, 4 * LANES); });
+                add_products<ROWS, COLUMNS>(product, steps.of(y, x));
+                each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) {
+                    tile_store<T>(sum + r * SIDE * LANES + c * SIDE, 4 * LANES);
+                });
                 for (int i = 0; i < images; i++, to += width)
-                    UNROLLED for (int c = 0; c < COLUMNS; c++) store(to + c * SIDE, load(sum + i * LANES + c * SIDE) + biases[c]);
+                    UNROLLED for (int c = 0; c < COLUMNS; c++)
+                        store(to + c * SIDE, load(sum + i * LANES + c * SIDE) + biases[c]);
             }
     });
 }
@@ -290,8 +349,8 @@ APART void correlate(const Window& window, int begin, int end, const stored* fro
 APART void gather(const Sizes& s, const stored* from, int images, stored* to) {
     const int plane = s.height * s.width, channels = s.channels;
     std::vector<stored> row((s.width + 2 * s.padding + 2 * LANES) * channels);  // of an image, channels side by side
-    __m512i sources[FEW];                                                         // of LANES of its numbers: their pixels
-    __mmask32 own[FEW][FEW] = {};                                                 // and whose they are
+    __m512i sources[FEW];          // of LANES of its numbers, the pixel of each
+    __mmask32 own[FEW][FEW] = {};  // and which of them are a channel's
     for (int part = 0; part < channels; part++) {
         alignas(64) std::uint16_t numbers[LANES];
         for (int j = 0; j < LANES; j++) {
@@ -306,7 +365,8 @@ APART void gather(const Sizes& s, const stored* from, int images, stored* to) {
             for (int x = 0; x < s.width; x += LANES) {
                 const __mmask32 inside = s.width - x < LANES ? (1u << (s.width - x)) - 1 : ~0u;
                 __m512i planes[FEW];
-                for (int c = 0; c < channels; c++) planes[c] = _mm512_maskz_loadu_epi16(inside, pixel + c * plane + x);
+                for (int c = 0; c < channels; c++)
+                    planes[c] = _mm512_maskz_loadu_epi16(inside, pixel + c * plane + x);
                 for (int part = 0; part < channels; part++) {
                     __m512i mixed{};
                     for (int c = 0; c < channels; c++)
@@ -371,67 +431,83 @@ inline void write_gradients(const Sizes& s, const float* from, int first, float*
             vec v[SIDE];
             load_columns<SIDE>(from + tap * SIDE * SIDE, SIDE * SIDE, v);  // beyond the last tap is memory, too
             UNROLLED for (int i = 0; i < SIDE; i++)
-                if (i < some) _mm512_mask_storeu_ps(dw + size(first + i) * taps + tap, (1u << left) - 1, __m512(v[i]));
+                if (i < some)
+                    _mm512_mask_storeu_ps(dw + size(first + i) * taps + tap, (1u << left) - 1, __m512(v[i]));
         }
 }
 
 constexpr int SECOND_LEVEL = 1 << 20;  // bytes of the second cache that data to be used again may take
+
+// Of each tap, the products of rows ``begin`` to ``end`` of dz with rows of x from ``x_begin`` on.
+inline std::vector<std::vector<Step>> steps_of_taps(const Sizes& s, int begin, int end, int x_begin) {
+    std::vector<std::vector<Step>> all;
+    for (int ky = 0; ky < s.y.kernel; ky++)
+        for (int kx = 0; kx < s.x.kernel; kx++) {
+            const Range ys = under_tap(s.y, ky, begin, end), xs = under_tap(s.x, kx, 0, s.columns);
+            std::vector<Step>& steps = all.emplace_back();
+            for (int y = ys.first; y < ys.first + ys.count; y++)
+                for (int x = xs.first; x < xs.first + xs.count; x++) {
+                    const size of_dz = size(y - begin) * s.columns + x;
+                    const size of_x = size(y * s.y.stride + ky - s.y.padding - x_begin) * s.x.length
+                                      + x * s.x.stride + kx - s.x.padding;
+                    steps.push_back({of_dz * LANES * s.results, of_x * LANES * s.inputs});
+                }
+        }
+    return all;
+}
 
 // dw (outputs, channels, kernel, kernel), given the input x of n images and ``rows(first image, images, begin, end)``
 // of dz. A part of the rows at a time stays in the second cache.
 APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, float* dw) {
     static thread_local Scratch<stored> turned, paired;
     static thread_local Scratch<float> totals;
-    const int ins = s.inputs / SIDE, outs = s.results / SIDE, taps = s.taps, block_size = taps * SIDE * SIDE;
-    const size x_pixel = size(LANES) * s.inputs, dz_pixel = size(LANES) * s.results, weights = size(s.channels) * s.kernel * s.kernel;
+    const int ins = s.inputs / SIDE, outs = s.results / SIDE, block_size = s.taps * SIDE * SIDE;
+    const size x_row = size(s.x.length) * s.inputs, dz_row = size(s.columns) * s.results;  // of an image
     int chunk = s.rows;
     const auto bytes = [&] {
-        return (chunk * s.columns * dz_pixel + std::min((chunk - 1) * s.stride + s.kernel, s.height) * s.x.length * x_pixel) * sizeof(stored);
+        const int x_rows = std::min((chunk - 1) * s.stride + s.kernel, s.height);
+        return (chunk * dz_row + x_rows * x_row) * LANES * sizeof(stored);
     };
     while (chunk > 2 && bytes() > SECOND_LEVEL) chunk -= 2 - chunk % 2;  // even, as windows of pooling may be
     const bool once = n <= LANES && chunk == s.rows;                      // else sums are kept from part to part
-    std::vector<std::vector<Step>> steps(taps);
+    const bool in_place = s.taps == 1 && !s.gathers && s.outputs % SIDE == 0 && s.channels % SIDE == 0;  // in dw
+    const size sum_stride = in_place ? s.channels * 4 : 4 * SIDE;
+    const size blocks = once ? 4 : size(outs + 1) / 2 * ((ins + 1) / 2) * 4;
     each_bundle(n, [&](int first, int images) {
         for (int begin = 0; begin < s.rows; begin += chunk) {
-            const int end = std::min(begin + chunk, s.rows);
-            const int x_begin = std::max(0, begin * s.stride - s.padding);
-            const int x_rows = std::max(0, std::min(s.height, (end - 1) * s.stride - s.padding + s.kernel) - x_begin);
-            stored *a = turned.of((end - begin) * s.columns * dz_pixel), *b = paired.of(x_rows * s.x.length * x_pixel);
+            const int end = std::min(begin + chunk, s.rows), x_begin = std::max(0, begin * s.stride - s.padding);
+            const int x_end = std::clamp((end - 1) * s.stride - s.padding + s.kernel, x_begin, s.height);
+            stored *a = turned.of((end - begin) * dz_row * LANES), *b = paired.of((x_end - x_begin) * x_row * LANES);
             turn_images(rows(first, images, begin, end), (end - begin) * s.columns, images, s.results, a);
-            pair_images(x + first * s.of_input() + size(x_begin) * s.x.length * images * s.inputs, x_rows * s.x.length, images, s.inputs, b);
-            for (int tap = 0; tap < taps; tap++) {
-                const int ky = tap / s.x.kernel, kx = tap % s.x.kernel;
-                const Range ys = under_tap(s.y, ky, begin, end), xs = under_tap(s.x, kx, 0, s.columns);
-                steps[tap].clear();
-                for (int y = ys.first; y < ys.first + ys.count; y++)
-                    for (int c = xs.first; c < xs.first + xs.count; c++) {
-                        const int of_y = y * s.y.stride + ky - s.y.padding - x_begin, of_x = c * s.x.stride + kx - s.x.padding;
-                        steps[tap].push_back({(size(y - begin) * s.columns + c) * dz_pixel, (size(of_y) * s.x.length + of_x) * x_pixel});
-                    }
-            }
+            pair_images(x + first * s.of_input() + x_begin * x_row * images, (x_end - x_begin) * s.x.length, images,
+                        s.inputs, b);
+            const auto steps = steps_of_taps(s, begin, end, x_begin);
             const bool begun = first > 0 || begin > 0, last = first + images == n && end == s.rows;
-            float* kept = totals.of(size(block_size) * (once ? 4 : (outs + 1) / 2 * ((ins + 1) / 2) * 4) + SIDE * SIDE * SIDE);
+            float* kept = totals.of(blocks * block_size + SIDE * SIDE * SIDE);
             const Tiles registers(LANES, images);
             for (int o = 0; o < outs; o += 2)
                 for (int i = 0; i < ins; i += 2, kept += once ? 0 : 4 * block_size)
                     with_tiles(outs - o, ins - i, [&]<int ROWS, int COLUMNS>() {
-                        const Product product{a + o * SIDE * LANES, b + i * SIDE * 2, SIDE * LANES, SIDE * 2, 2 * LANES, s.inputs * 4};
-                        for (int tap = 0; tap < taps; tap++) {
-                            const auto block = [&](int row, int column) { return kept + (2 * row + column) * block_size + tap * SIDE * SIDE; };
-                            each_sum<ROWS, COLUMNS>([&]<int T>(int row, int column) {
-                                if (begun)
-                                    tile_load<T>(block(row, column), 4 * SIDE);
-                                else
-                                    tile_zero<T>();
+                        const Product product{a + o * SIDE * LANES, b + i * SIDE * 2, SIDE * LANES, SIDE * 2,
+                                              2 * LANES, s.inputs * 4};
+                        for (int tap = 0; tap < s.taps; tap++) {
+                            const auto sum = [&](int r, int c) {
+                                return in_place ? dw + (size(o + r) * s.channels + i + c) * SIDE
+                                                : kept + (2 * r + c) * block_size + tap * SIDE * SIDE;
+                            };
+                            each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) {
+                                begun ? tile_load<T>(sum(r, c), sum_stride) : tile_zero<T>();
                             });
-                            sums<ROWS, COLUMNS>(product, steps[tap]);
-                            each_sum<ROWS, COLUMNS>([&]<int T>(int row, int column) { tile_store<T>(block(row, column), 4 * SIDE); });
+                            add_products<ROWS, COLUMNS>(product, steps[tap]);
+                            each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) { tile_store<T>(sum(r, c), sum_stride); });
                         }
-                        if (!last) return;
+                        if (!last || in_place) return;
                         for (int r = 0; r < std::min(ROWS * SIDE, s.outputs - o * SIDE); r++)
-                            for (int c = 0; c < COLUMNS; c++)
-                                write_gradients(s, kept + (r / SIDE * 2 + c) * block_size + r % SIDE * SIDE, (i + c) * SIDE,
-                                                dw + (o * SIDE + r) * weights);
+                            for (int c = 0; c < COLUMNS; c++) {
+                                const float* from = kept + (r / SIDE * 2 + c) * block_size + r % SIDE * SIDE;
+                                float* output = dw + (size(o) * SIDE + r) * s.channels * s.kernel * s.kernel;
+                                write_gradients(s, from, (i + c) * SIDE, output);
+                            }
                     });
         }
     });
@@ -521,7 +597,7 @@ APART void begin_backward(const Sizes& s, const stored* dout, const stored* z, c
 
 // Blocks without batch norm keep of each window of 2x2 which of its numbers is the largest, instead of all of them.
 inline bool keeps_places(const Sizes& s) { return s.pools_2x2() && !s.norm && s.relu; }
-constexpr std::uint8_t NOWHERE = 4;  // if ReLU makes it zero
+constexpr int NOWHERE = 4;  // if ReLU makes it zero
 
 // Of two rows of the convolution, (2 * columns, images, SIDE * tiles), a row of out and of places (.., width).
 APART void pool(const Sizes& s, const stored* z, int images, int tiles, stored* out, std::uint8_t* places) {
@@ -531,17 +607,15 @@ APART void pool(const Sizes& s, const stored* z, int images, int tiles, stored* 
             for (int c = 0; c < tiles * SIDE; c += SIDE) {
                 const stored* at = z + i * tiles * SIDE + c;
                 vec best = load(at);
-                __m512i place{};
+                integers place{};
                 UNROLLED for (int k = 1; k < 4; k++) {
-                    const vec value = load(at + k / 2 * down + k % 2 * pixel), chosen = greater(value, best);
-                    const __mmask16 same = _mm512_cmp_ps_mask(__m512(chosen), __m512(best), _CMP_EQ_OQ);
-                    place = _mm512_mask_mov_epi32(_mm512_set1_epi32(k), same, place);
+                    const vec chosen = greater(load(at + k / 2 * down + k % 2 * pixel), best);
+                    place = chosen == best ? place : integers{} + k;
                     best = chosen;
                 }
-                const __mmask16 positive = _mm512_cmp_ps_mask(__m512(best), __m512{}, _CMP_GT_OQ);
-                place = _mm512_mask_mov_epi32(_mm512_set1_epi32(NOWHERE), positive, place);
+                place = best > 0 ? place : integers{} + NOWHERE;
                 store(out + c, best < 0 ? vec{} : best);
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(places + c), _mm512_cvtepi32_epi8(place));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(places + c), _mm512_cvtepi32_epi8(__m512i(place)));
             }
 }
 
@@ -553,17 +627,17 @@ APART void unpool(const Sizes& s, const stored* dout, const std::uint8_t* places
     if (s.columns % 2 || 2 * last < end) std::memset(dz, 0, (end - begin) * s.columns * pixel * sizeof(stored));
     for (int y = first; y < last; y++)
         for (int x = 0; x < s.pooled_columns; x++) {
-            const size from = (size(y) * s.pooled_columns + x) * pixel, to = (size(2 * y - begin) * s.columns + 2 * x) * pixel;
+            const size from = (size(y) * s.pooled_columns + x) * pixel;
+            stored* to = dz + (size(2 * y - begin) * s.columns + 2 * x) * pixel;
             for (int c = 0; c < width; c += SIDE) {
                 vec total{};
-                for (size row = c; row < pixel; row += width) {
-                    const __m512i place = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(places + from + row)));
-                    const vec gradient = load(dout + from + row);
-                    UNROLLED for (int k = 0; k < 4; k++) {
-                        const __mmask16 here = _mm512_cmpeq_epi32_mask(place, _mm512_set1_epi32(k));
-                        store(dz + to + (k / 2 * s.columns + k % 2) * pixel + row, vec(_mm512_maskz_mov_ps(here, __m512(gradient))));
-                    }
-                    total += vec(_mm512_maskz_mov_ps(_mm512_cmplt_epi32_mask(place, _mm512_set1_epi32(NOWHERE)), __m512(gradient)));
+                for (size at = c; at < pixel; at += width) {
+                    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(places + from + at));
+                    const integers place = integers(_mm512_cvtepu8_epi32(bytes));
+                    const vec gradient = load(dout + from + at);
+                    UNROLLED for (int k = 0; k < 4; k++)
+                        store(to + (k / 2 * s.columns + k % 2) * pixel + at, place == k ? gradient : vec{});
+                    total += place < NOWHERE ? gradient : vec{};
                 }
                 store(totals + c, load(totals + c) + total);
             }
@@ -587,7 +661,7 @@ APART void through_norm(const Sizes& s, const stored* z, const float* scales, co
         }
 }
 
-// Of a bundle, adds to sums (width,) those of value(z) over pixels and images.
+// Of a bundle, adds to sums (width,) those of ``value(z, first channel)`` over pixels and images.
 inline void add_up(const stored* z, int pixels, int images, int width, float* sums, auto value) {
     for (int p = 0; p < pixels; p++, z += size(images) * width)
         for (int c = 0; c < width; c += SIDE) {
@@ -624,51 +698,56 @@ void pack(const Shape& shape, const stored* images, stored* bundles, int n) {
         std::memset(to, 0, sizeof(stored) * some * s.of_input());
         for (int p = 0; p < pixels; p++)
             for (int i = 0; i < some; i++, to += s.inputs)
-                for (int c = 0; c < s.channels; c++) to[c] = from[(size(i) * s.channels + c) * pixels + p];
+                copy(from + size(i) * s.channels * pixels + p, pixels, s.channels, to, 1);
     });
 }
 void unpack(const stored* bundles, stored* images, int n, int channels, int height, int width) {
     const int pixels = height * width, row = padded(channels);
     each_bundle(n, [&](int first, int some) {
         const stored* from = bundles + size(first) * row * pixels;
-        stored* to = images + size(first) * channels * pixels;
-        for (int i = 0; i < some; i++)
-            for (int c = 0; c < channels; c++)
-                for (int p = 0; p < pixels; p++) *to++ = from[(size(p) * some + i) * row + c];
+        for (int p = 0; p < pixels; p++)
+            for (int i = 0; i < some; i++, from += row)
+                copy(from, 1, channels, images + size(first + i) * channels * pixels + p, pixels);
     });
 }
 
-// z is the convolution. moments (3, outputs): mean of z, the inverse of its standard deviation, and what is added
-// to scaled z. With ``training`` the moments are the batch's and the running ones move; else they are the running.
+// z is the convolution, or, if the block `keeps_places`, those. moments (3, outputs): mean of z, the inverse of its
+// standard deviation, and what is added to scaled z. With ``training`` the moments are the batch's and the running ones
+// move; else they are the running.
 // bias and residual may be null; gamma to running_var are null without batch norm.
 void forward(const Shape& shape, const stored* x, const float* w, const float* bias, const float* gamma,
              const float* beta, const stored* residual, float* running_mean, float* running_var, double momentum,
              double eps, int training, stored* z, float* moments, stored* out, int n) {
     const Sizes s(shape);
     static thread_local Scratch<stored> factors, turned, rows;
-    static thread_local Scratch<float> ordered, numbers;
+    static thread_local Scratch<float> ordered, of_channels;
     const int width = s.results, weights = s.used * s.taps;
     if (s.gathers) {
         float* to = ordered.of(size(s.outputs) * weights);
-        for (int o = 0; o < s.outputs; o++)
+        for (const float *output = w, *end = w + size(s.outputs) * weights; output < end; output += weights)
             for (int plane = 0; plane < s.used; plane++)
-                for (int tap = 0; tap < s.taps; tap++)
-                    to[(size(o) * s.used + plane) * s.taps + tap] = w[size(o) * weights + gathered_index(s, plane, tap)];
-        w = to;
+                for (int tap = 0; tap < s.taps; tap++) *to++ = output[gathered_index(s, plane, tap)];
+        w = to - size(s.outputs) * weights;
     }
-    float* scales = numbers.of(5 * width);
+    float* scales = of_channels.of(5 * width);
     std::fill(scales, scales + 5 * width, 0.0f);
     float *shifts = scales + width, *means = shifts + width, *variances = means + width, *biases = variances + width;
     if (bias) std::memcpy(biases, bias, s.outputs * sizeof(float));
     const Window window(s.y, s.x, true);
     for (int o = 0; o < width; o += LANES) {  // the factors of two tiles stay in the second cache
         const int tiles = std::min(2, (width - o) / SIDE);
-        stored *of_outputs = turned.of(size(LANES) * weights), *of_taps = factors.of(size(LANES) * s.inputs * s.taps);
-        turn_weights(w + size(o) * weights, weights, std::min(LANES, s.outputs - o), weights, of_outputs);
-        factors_of_channels(of_outputs, tiles, s.used, s.taps, of_taps);
+        stored* of_outputs = turned.of(size(LANES) * weights);
+        stored* of_taps = factors.of(size(LANES) * s.inputs * s.taps);
+        if (s.taps == 1) {
+            factors_of_channels_of_one_tap(w + size(o) * weights, s.outputs - o, s.used, tiles, of_taps);
+        } else {
+            turn_weights(w + size(o) * weights, weights, std::min(LANES, s.outputs - o), weights, of_outputs);
+            factors_of_channels(of_outputs, tiles, s.used, s.taps, of_taps);
+        }
         each_bundle(n, [&](int first, int images) {
             const auto convolve = [&](int begin, int end, stored* to, int to_width) {
-                correlate(window, begin, end, x + first * s.of_input(), s.inputs, images, of_taps, s.taps, tiles, biases + o, to, to_width);
+                correlate(window, begin, end, x + first * s.of_input(), s.inputs, images, of_taps, s.taps, tiles,
+                          biases + o, to, to_width);
             };
             if (!keeps_places(s)) return convolve(0, s.rows, z + size(first) * s.pixels * width + o, width);
             stored* two = rows.of(size(2) * s.columns * images * tiles * SIDE);
@@ -681,9 +760,10 @@ void forward(const Shape& shape, const stored* x, const float* w, const float* b
     }
     if (keeps_places(s)) return;
     const auto finish_bundle = [&](int first, int images) {
-        (s.pools_2x2() ? finish<2> : finish<0>)(s, z + size(first) * s.pixels * width, scales, shifts,
-               residual ? residual + size(first) * s.pixels * width : nullptr,
-               out + size(first) * s.pooled_rows * s.pooled_columns * width, images);
+        (s.pools_2x2() ? finish<2> : finish<0>)(
+            s, z + size(first) * s.pixels * width, scales, shifts,
+            residual ? residual + size(first) * s.pixels * width : nullptr,
+            out + size(first) * s.pooled_rows * s.pooled_columns * width, images);
     };
     const bool of_batch = s.norm && training;
     const auto set_moments = [&](int o, float mean, float variance) {
@@ -699,7 +779,8 @@ void forward(const Shape& shape, const stored* x, const float* w, const float* b
         for (int o = 0; o < s.outputs; o++) set_moments(o, running_mean[o], running_var[o]);
     each_bundle(n, [&](int first, int images) {
         if (of_batch)
-            add_up(z + size(first) * s.pixels * width, s.pixels, images, width, means, [](vec value, int) { return value; });
+            add_up(z + size(first) * s.pixels * width, s.pixels, images, width, means,
+                   [](vec value, int) { return value; });
         else
             finish_bundle(first, images);
     });
@@ -726,10 +807,10 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
               float* dbias, float* dgamma, float* dbeta, stored* dresidual, int n) {
     const Sizes s(shape);
     static thread_local Scratch<stored> factors, turned, gradients;
-    static thread_local Scratch<float> numbers;
+    static thread_local Scratch<float> of_channels;
     const int width = s.results, inputs = padded(s.channels), taps = s.kernel * s.kernel;
     const size z_image = size(s.pixels) * width, out_image = size(s.pooled_rows) * s.pooled_columns * width;
-    float* scales = numbers.of(7 * width);
+    float* scales = of_channels.of(7 * width);
     std::fill(scales, scales + 7 * width, 0.0f);
     float *shifts = scales + width, *means = shifts + width, *totals = means + width, *products = totals + width,
           *slopes = products + width, *offsets = slopes + width;
@@ -740,7 +821,8 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
         unpool(s, dout + first * out_image, places + first * out_image, images, begin, end, to, totals);
     };
     if (keeps_places(s)) {
-        if (dx) each_bundle(n, [&](int first, int images) { unpooled(first, images, 0, s.rows, dz + first * z_image); });
+        if (dx)
+            each_bundle(n, [&](int first, int images) { unpooled(first, images, 0, s.rows, dz + first * z_image); });
     } else {
         for (int o = 0; o < s.outputs; o++) {
             scales[o] = s.norm ? gamma[o] * moments[s.outputs + o] : 1;
@@ -748,8 +830,9 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
             means[o] = s.norm ? moments[o] : 0;
         }
         each_bundle(n, [&](int first, int images) {
-            (s.pools_2x2() ? begin_backward<2> : begin_backward<0>)(s, dout + first * out_image, z + first * z_image, scales, shifts,
-                means, out + first * out_image, dz + first * z_image, totals, products, images);
+            (s.pools_2x2() ? begin_backward<2> : begin_backward<0>)(
+                s, dout + first * out_image, z + first * z_image, scales, shifts, means, out + first * out_image,
+                dz + first * z_image, totals, products, images);
         });
     }
     if (dresidual) std::memcpy(dresidual, dz, n * z_image * sizeof(stored));
@@ -780,8 +863,12 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
     for (int c = 0; c < inputs; c += LANES) {
         const int tiles = std::min(2, (inputs - c) / SIDE), some = std::min(LANES, s.channels - c);
         stored *of_outputs = turned.of(size(width) * some * taps), *of_taps = factors.of(size(LANES) * taps * width);
-        turn_weights(w + size(c) * taps, size(s.channels) * taps, s.outputs, some * taps, of_outputs);
-        factors_of_outputs(of_outputs, width / SIDE, some, taps, of_taps);
+        if (taps == 1) {
+            factors_of_outputs_of_one_tap(w + c, s.outputs, s.channels, some, tiles, of_taps);
+        } else {
+            turn_weights(w + size(c) * taps, size(s.channels) * taps, s.outputs, some * taps, of_outputs);
+            factors_of_outputs(of_outputs, width / SIDE, some, taps, of_taps);
+        }
         each_bundle(n, [&](int first, int images) {
             correlate(window, 0, s.height, dz + first * z_image, width, images, of_taps, taps, tiles, nothing.data(),
                       dx + size(first) * s.height * s.width * inputs + c, inputs);

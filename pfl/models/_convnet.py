@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pfl.core.errors import InvalidInput
-from pfl.kernels.conv_block import Pooling, conv_block, linear_block, multiplies, usable
+from pfl.kernels.conv_block import Pooling, conv_block, linear_block, usable
 from pfl.models import Shape
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Linear, PooledReLU, SingleClientMode, channels_last
@@ -106,12 +106,13 @@ class Layers(nn.Sequential, SingleClientMode):
             bundles: Any = x
             for conv, *norm, _ in self._blocks:
                 bundles = conv_block(bundles, conv, norm[0] if norm else None, pooling=Pooling(2, 2))
-            if multiplies(bundles):
-                for linear in self._hidden:
-                    bundles = linear_block(bundles, linear)
-                features: Tensor = bundles.images().flatten(1)
-                return features
             x = bundles.images()
+            if bundles.tiled and self._hidden:
+                hidden: Any = x.flatten(1)
+                for linear in self._hidden:
+                    hidden = linear_block(hidden, linear)
+                features: Tensor = hidden.images().flatten(1)
+                return features
         else:
             for block in self._blocks:
                 if block[0].out_channels > WIDE:
