@@ -41,7 +41,7 @@ inline __m512i pairs(__m256i first, __m256i second) {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(first), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
 }
 #define UNROLLED _Pragma("GCC unroll 16")
-#define APART __attribute__((noinline))
+#define APART __attribute__((noinline))  // a function of its own, also in a profile
 
 inline int padded(int channels) { return up(channels, SIDE) * SIDE; }
 
