@@ -11,16 +11,13 @@ import sys
 
 import torch
 
-from benchmarks.report import FOLDER, PLOTS, main
+from benchmarks.report import FOLDER, PLOTS, TABLES, main
 from pfl.kernels.conv_block import tiles
 
-COMMANDS = {"tiles": ["throughput", "--precisions"], "bf16": ["accuracy", "--bf16"]}
-"""Of plots that no benchmark has the name of; both on a CPU with Intel AMX."""
-
-for name in PLOTS:
-    if (name == "gpu" and not torch.cuda.is_available()) or (name in COMMANDS and not tiles()):
+for name in (*PLOTS, *(TABLES if tiles() else ())):
+    if name == "gpu" and not torch.cuda.is_available():
         continue
-    benchmark, *options = COMMANDS.get(name, [name])
+    benchmark, *options = TABLES.get(name, [name])
     command = [sys.executable, "-m", f"benchmarks.{benchmark}", *options]
     command += ["--json", str(FOLDER / f"{name}.json")]
     print(f"\n$ {' '.join(command[1:-2])}", flush=True)

@@ -34,11 +34,11 @@ def main() -> None:
     """Write ``reports/engineering/speed/README.md`` and its plots."""
     speed = {
         name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-        for name in PLOTS
+        for name in (*PLOTS, *TABLES)
         if (FOLDER / f"{name}.json").exists()
     }
-    for name, figures in speed.items():
-        (FOLDER / f"{name}.svg").write_text(as_svg(PLOTS[name])(figures), encoding="utf-8")
+    for name in speed.keys() & PLOTS.keys():
+        (FOLDER / f"{name}.svg").write_text(as_svg(PLOTS[name])(speed[name]), encoding="utf-8")
     context: dict[str, Any] = {
         "curves": CURVES,
         "median": median,
@@ -87,11 +87,6 @@ def throughput(figures: Figures) -> Canvas:
     axes[1].tick_params(labelleft=False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
-
-
-def tiles(figures: Figures) -> Canvas:
-    """The same in float32 and bfloat16, on a CPU with Intel AMX."""
-    return throughput(figures)
 
 
 def breakdown(figures: Figures) -> Canvas:
@@ -198,25 +193,15 @@ def methods(figures: Figures) -> Canvas:
 
 
 def accuracy(figures: Figures) -> Canvas:
-    """Differences of accuracies with the kernels and with torch's operations."""
-    return _differences(figures, "kernels", "torch")
-
-
-def bf16(figures: Figures) -> Canvas:
-    """Differences of accuracies in bfloat16 and in float32."""
-    return _differences(figures, "bf16", "fp32")
-
-
-def _differences(figures: Figures, first: str, second: str) -> Canvas:
-    """A dot per seed, a line at the mean."""
+    """Differences of accuracies, a dot per seed, a line at the mean."""
     figure, (panel,) = _panels(1, 2.4)
     for place, model in enumerate(figures["models"].values()):
-        differences = [a - b for a, b in zip(model[first], model[second], strict=True)]
+        differences = [a - b for a, b in zip(model["kernels"], model["torch"], strict=True)]
         panel.plot([place] * len(differences), differences, "o", color=OURS, alpha=0.7)
         panel.hlines(model["difference"], place - 0.2, place + 0.2, color=OURS)
     panel.axhline(0, color=NAIVE)
     panel.set_xticks(range(len(figures["models"])), list(figures["models"]))
-    panel.set_ylabel(f"{first} minus {second}, points")
+    panel.set_ylabel("kernels minus torch, points")
     return figure
 
 
@@ -289,11 +274,14 @@ def _stacked(shares: dict[str, dict[str, float]], label: str) -> Canvas:
 PLOTS: dict[str, Callable[[Figures], Canvas]] = {
     plot.__name__: plot
     for plot in (
-        *(peers, throughput, tiles, breakdown, kernels, sweep, startup),
-        *(memory, accuracy, bf16, scaling, methods, gpu),
+        *(peers, throughput, breakdown, kernels, sweep, startup),
+        *(memory, accuracy, scaling, methods, gpu),
     )
 }
 """What is measured, by the benchmark's name, and how it is drawn."""
+
+TABLES = {"tiles": ["throughput", "--precisions"], "bf16": ["accuracy", "--bf16"]}
+"""What is measured on a CPU with Intel AMX, with the benchmark and its options."""
 
 
 if __name__ == "__main__":
