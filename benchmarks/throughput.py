@@ -49,7 +49,7 @@ def main(
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     device: Device = "cpu",
     threads: Threads = 1,
-    precisions: Annotated[bool, typer.Option(help="Only the networks in fp32 and in bf16.")] = False,
+    precisions: Annotated[bool, typer.Option("--precisions", help="Only in fp32 and in bf16.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Print samples per second of the naive loop and of the engine, local training alone and whole rounds."""
