@@ -94,22 +94,20 @@ struct Product {
     size a_next, b_next;      // from the first tile of a factor to the second
     size a_stride, b_stride;  // bytes from row to row
 };
-// Adds the products of ROWS first and COLUMNS second tiles to the sums.
+// Adds the product of ROWS first and COLUMNS second tiles to the sums.
 template <int ROWS, int COLUMNS>
-inline void add_products(const Product& p, const std::vector<Step>& steps) {
-    for (const Step& step : steps) {
-        tile_load<6>(p.b + step.b, p.b_stride);
-        tile_load<4>(p.a + step.a, p.a_stride);
-        tile_product<0, 4, 6>();
-        if constexpr (COLUMNS == 2) {
-            tile_load<7>(p.b + step.b + p.b_next, p.b_stride);
-            tile_product<1, 4, 7>();
-        }
-        if constexpr (ROWS == 2) {
-            tile_load<5>(p.a + step.a + p.a_next, p.a_stride);
-            tile_product<2, 5, 6>();
-            if constexpr (COLUMNS == 2) tile_product<3, 5, 7>();
-        }
+inline void add_product(const Product& p, const Step& step) {
+    tile_load<6>(p.b + step.b, p.b_stride);
+    tile_load<4>(p.a + step.a, p.a_stride);
+    tile_product<0, 4, 6>();
+    if constexpr (COLUMNS == 2) {
+        tile_load<7>(p.b + step.b + p.b_next, p.b_stride);
+        tile_product<1, 4, 7>();
+    }
+    if constexpr (ROWS == 2) {
+        tile_load<5>(p.a + step.a + p.a_next, p.a_stride);
+        tile_product<2, 5, 6>();
+        if constexpr (COLUMNS == 2) tile_product<3, 5, 7>();
     }
 }
 template <int ROWS, int COLUMNS>
@@ -323,24 +321,38 @@ APART void correlate(const Window& window, int begin, int end, const stored* fro
     const size pixel = size(images) * channels;
     Steps steps(window, pixel, depth, channels / depth);
     Product product{from, factors, size(SIDE) * channels, size(taps) * channels * SIDE, channels * 2, 64};
-    alignas(64) float sum[LANES * LANES];
+    alignas(64) float sums[2][LANES * LANES];  // of a pixel and of the one before
     const Tiles registers(images, depth);
     with_tiles(images > SIDE ? 2 : 1, tiles, [&]<int ROWS, int COLUMNS>() {
         vec biases[COLUMNS];
         UNROLLED for (int c = 0; c < COLUMNS; c++) biases[c] = load(bias + c * SIDE);
+        const float* sum = sums[1];
+        int written = images;
+        // Writing the pixel before takes no time beside products, which it does not depend on.
+        const auto write = [&](int count) {
+            for (const int end = std::min(images, written + count); written < end; written++, to += width)
+                UNROLLED for (int c = 0; c < COLUMNS; c++)
+                    store(to + c * SIDE, load(sum + written * LANES + c * SIDE) + biases[c]);
+        };
         for (int row = begin; row < end; row++)
             for (const Span& x : window.xs) {
                 const Span& y = window.ys[row];
                 product.a = from + (size(y.source) * window.width + x.source) * pixel;
                 each_sum<ROWS, COLUMNS>([]<int T>(int, int) { tile_zero<T>(); });
-                add_products<ROWS, COLUMNS>(product, steps.of(y, x));
+                const std::vector<Step>& products = steps.of(y, x);
+                const int share = up(images, std::max<int>(1, products.size()));
+                for (const Step& step : products) {
+                    add_product<ROWS, COLUMNS>(product, step);
+                    write(share);
+                }
+                write(images);
+                float* now = sums[sum == sums[0]];
                 each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) {
-                    tile_store<T>(sum + r * SIDE * LANES + c * SIDE, 4 * LANES);
+                    tile_store<T>(now + r * SIDE * LANES + c * SIDE, 4 * LANES);
                 });
-                for (int i = 0; i < images; i++, to += width)
-                    UNROLLED for (int c = 0; c < COLUMNS; c++)
-                        store(to + c * SIDE, load(sum + i * LANES + c * SIDE) + biases[c]);
+                sum = now, written = 0;
             }
+        write(images);
     });
 }
 
@@ -498,7 +510,7 @@ APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, f
                             each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) {
                                 begun ? tile_load<T>(sum(r, c), sum_stride) : tile_zero<T>();
                             });
-                            add_products<ROWS, COLUMNS>(product, steps[tap]);
+                            for (const Step& step : steps[tap]) add_product<ROWS, COLUMNS>(product, step);
                             each_sum<ROWS, COLUMNS>([&]<int T>(int r, int c) { tile_store<T>(sum(r, c), sum_stride); });
                         }
                         if (!last || in_place) return;
