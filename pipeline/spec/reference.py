@@ -143,7 +143,7 @@ def _bounds(field: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Write the schema and the page."""
-    write_text(SCHEMA, json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
+    write_text(SCHEMA, json.dumps(schema(), indent=0, ensure_ascii=False) + "\n")
     write_text(PAGE, page())
 
 
