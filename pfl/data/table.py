@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfl.core.errors import InvalidInput, Missing, check_names
+from pfl.core.files import expanded
 from pfl.core.text import first_line
 from pfl.data.arrays import from_arrays
 from pfl.data.dataset import is_rounded_away
@@ -105,7 +106,7 @@ def _frame(table: Any, names: Collection[str]) -> Any:
     suffix = Path(table).suffix if isinstance(table, str | Path) else ""
     if suffix not in readers:
         raise InvalidInput("table", table, "a path that ends in .csv or .parquet, or a pandas data frame")
-    path = Path(table).expanduser()
+    path = expanded(table, "table")
     if not path.exists():
         raise InvalidInput("table", str(table), "an existing file")
     try:

@@ -12,7 +12,7 @@ import numpy as np
 import pfl
 import pipeline
 from pfl.core.digests import digest_of_modules
-from pfl.core.files import write_json, write_text
+from pfl.core.files import expanded, write_json, write_text
 from pfl.data.checksum import digest
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
@@ -82,7 +82,7 @@ def _index_lists(name: str, table: Table) -> list[str]:
     """The files with index lists that a table's partitions are read from, with their digests."""
     rules = {parse_spec(cell.partition)[1] for cell in cells(name, table)}
     paths = sorted(rule.path for rule in rules if isinstance(rule, File))
-    return [f"{path} {digest(Path(path).expanduser())}" for path in paths]
+    return [f"{path} {digest(expanded(path, 'partition'))}" for path in paths]
 
 
 def download(name: str, part: Table | None = None) -> None:
@@ -173,8 +173,8 @@ def _is_absent(name: str) -> bool:
     """Whether a data set has no file here: at its path, in data/raw or in the folder DATA_SOURCE."""
     name = resized(name)[0]
     if name not in DATASETS:
-        return not Path(name).expanduser().exists()
-    source = Path(os.environ.get("DATA_SOURCE", ""))
+        return not expanded(name, "dataset").exists()
+    source = expanded(os.environ.get("DATA_SOURCE", ""), "DATA_SOURCE")
     place = source if source.name and source.is_dir() else None
     return locate(name, place, Path("data/raw")) is None
 
