@@ -158,6 +158,11 @@ def simulate(
 def _checked(execution: Execution) -> Execution:
     """``execution``, checked, with the home folder in place of ~ in its paths."""
     check_execution(execution)
+    moments, until = execution.moments, execution.until
+    if not isinstance(moments, tuple | list):
+        raise InvalidInput("moments", repr(moments), "a tuple of moments; () means all")
+    if not (until is None or type(until) is int):
+        raise InvalidInput("until", repr(until), "a round, as an integer, or None")
     folder, file = execution.checkpoint_dir, execution.save
     return dataclasses.replace(
         execution,
