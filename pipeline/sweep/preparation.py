@@ -118,8 +118,9 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: the download stage has not run, a data set has changed since then, or a client has too
-            few training samples for what a search and early stopping hold out.
+        InvalidInput: the download stage has not run, a data set has changed since then, a client that is
+            reported does not exist, or one has too few training samples for what a search and early stopping
+            hold out.
     """
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
@@ -130,12 +131,15 @@ def partition(name: str, part: Table | None = None) -> None:
     for division, cell in by_partition(wanted).items():
         dataset = load_data(cell.dataset, manifest)
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
+        made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
+        divided_so = [other for other in wanted if other.partition_name == division]
         with located(f"{table_file(name)}: setting {cell.setting}"):
-            for shares in {_held_out(other) for other in wanted if other.partition_name == division}:
+            for other in divided_so:
+                other.evaluation.check_clients(made.clients)
+            for shares in set(map(_held_out, divided_so)):
                 for own in {of_seed(divided, seed) for seed in seeds}:
                     _check_held_out(own, shares, dataset.labels)
         save_division(divided, name, division)
-        made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         notes = [*dataset.notes, *made.notes]
         if follows_run(spec):
             notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")

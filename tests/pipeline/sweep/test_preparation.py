@@ -357,6 +357,25 @@ def test_a_client_with_one_training_sample_is_found_out_before_a_search(edit):
 
 
 @pytest.mark.usefixtures("data")
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        ("every: 1, clients: [0, 2]", r"evaluation.clients: \[0, 2\] is not accepted; expected clients"),
+        ("every: 1, metric: similarity, pair: [0, 2]", r"evaluation.pair: \[0, 2\] is not accepted"),
+    ],
+)
+def test_a_reported_client_that_a_rule_does_not_make_is_found_out_before_the_runs(evaluation, said, edit):
+    edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  two: "file:lists.json"')
+    edit("clients: 5\n", "")
+    edit("search: {trials: 4}\n", "")
+    edit("every: 1", evaluation)
+    lists = {client: {"train": [4 * client, 4 * client + 1], "test": [4 * client + 2]} for client in range(2)}
+    Path("lists.json").write_text(json.dumps(lists))
+    with pytest.raises(InvalidInput, match=f"setting two: {said}"):
+        preparation.partition("small")
+
+
+@pytest.mark.usefixtures("data")
 def test_a_search_on_partitions_of_each_seed_has_partitions_of_its_own_seeds(edit):
     edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')
     preparation.partition("small")
