@@ -13,6 +13,7 @@ from matplotlib.container import ErrorbarContainer
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
 from pfl.testing.synthetic import make_clients, make_dataset
@@ -154,6 +155,19 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
         ({"hyperparameters": None}, "hyperparameters: None is not accepted; expected a mapping"),
         ({"execution": "cpu"}, "execution: cpu is not accepted; expected an Execution"),
         ({"execution": Execution(moments=("end",))}, "moments: end is not accepted; expected one of adapted"),
+        ({"execution": Execution(moments=(5,))}, "moments: 5 is not accepted; expected one of adapted"),
+        (
+            {"execution": Execution(moments=([1],))},
+            r"moments: \[1\] is not accepted; expected one of adapted",
+        ),
+        ({"execution": Execution(moments="adapted")}, "moments: 'adapted' is not accepted; expected a tuple"),
+        (
+            {"execution": Execution(moments=None)},
+            "moments: None is not accepted; expected a tuple of moments",
+        ),
+        ({"execution": Execution(until="1")}, "until: '1' is not accepted; expected a round"),
+        ({"execution": Execution(save=5)}, "save: 5 is not accepted; expected a path"),
+        ({"execution": Execution(checkpoint_dir=5)}, "checkpoint_dir: 5 is not accepted; expected a path"),
         ({"observe": "similarities", "measure": print}, "measure: a function is not accepted"),
         ({"metrics": ["aurco"]}, "metrics: aurco is not accepted; expected one of .*did you mean 'auroc'"),
         ({"metrics": "auroc"}, "metrics: auroc is not accepted; expected a list of names"),
@@ -172,6 +186,44 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
 def test_a_mistake_is_one_clear_line(arguments, line):
     with pytest.raises(InvalidInput, match=line):
         pfl.simulate(**arguments)
+
+
+def test_a_tilde_in_a_path_is_the_home_folder(tmp_path, monkeypatch):
+    home, here = tmp_path / "home", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PFL_CACHE", str(cache_root()))
+    monkeypatch.setenv("HOME", str(home))
+    execution = Execution(save="~/models.pt", checkpoint_dir="~/state")
+    pfl.simulate(clients=4, execution=execution, **SHORT)
+    assert pfl.load_models("~/models.pt").clients == 4
+    assert (home / "state/checkpoint.pt").exists()
+    digits = pfl.load("digits")
+    digits.save("~/own.npz")
+    assert pfl.load("~/own.npz", progress=False).content == digits.content
+    assert not any(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("call", "parameter"),
+    [
+        (pfl.load, "dataset"),
+        (lambda path: pfl.load("mnist", source=path), "DATA_SOURCE"),
+        (lambda path: pfl.load("mnist", raw=path), "raw"),
+        (lambda path: pfl.load("digits").save(path), "path"),
+        (lambda path: pfl.from_table(path.replace("npz", "csv"), label="class"), "table"),
+        (pfl.load_models, "models"),
+        (lambda path: pfl.make_partition(f"file:{path}", pfl.load("digits"), None), "partition"),
+        (lambda path: pfl.simulate(clients=4, execution=Execution(save=path)), "save"),
+        (lambda path: pfl.simulate(clients=4, execution=Execution(checkpoint_dir=path)), "checkpoint_dir"),
+    ],
+)
+def test_a_home_folder_that_nobody_has_is_one_clear_line(call, parameter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = rf"^{parameter}: ~nobody-here/\S+ is not accepted; expected a path \(Could not determine home"
+    with pytest.raises(InvalidInput, match=line):
+        call("~nobody-here/own.npz")
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():

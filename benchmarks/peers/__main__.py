@@ -15,10 +15,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import torch
 import typer
@@ -26,10 +26,11 @@ import typer
 from benchmarks import report
 from benchmarks.peers.environments import PEERS, ROOT, Peer, interpreter
 from benchmarks.peers.inputs import WORKLOAD, write_inputs
-from benchmarks.peers.table import lines_of_code, summary, write_readme
+from benchmarks.peers.table import TEXTBOOK, lines_of_code, summary, write_readme
 from benchmarks.peers.tree import run_tree
 from benchmarks.workload import Device, JsonFile, run, write
 from pfl.core.errors import InvalidInput, check_names
+from pfl.run.errors import cause_of
 
 ROUNDS = {"lenet5_bn": 6, "cnn4": 2}
 """Rounds that take a similar time."""
@@ -37,6 +38,7 @@ CHECK = {"rounds": 1, "epochs": 1, "shuffle": False}
 """Few steps, as the differences by rounding grow with every step."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pfl-repro/peers"
 TIMEOUT = 150.0  # seconds of one run
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,30 +103,36 @@ def main(
     device: Device = "cpu",
     json_file: JsonFile = None,
 ) -> None:
-    """Check that all frameworks do the same work, and measure each on one core and on all cores."""
+    """Check that all frameworks do the same work, and measure each on one core and on all cores.
+
+    What fails is left out, and the status is 1.
+    """
     check_names("framework", only or (), PEERS)
     check_names("network", model or (), ROUNDS)
-    pythons = _interpreters(only or list(PEERS), environments)
+    asked = {TEXTBOOK: None, **dict.fromkeys(only or PEERS)}
+    pythons = _by_name(asked, lambda name: interpreter(PEERS[name], environments))
     if prepare:
-        return
+        raise typer.Exit(len(pythons) < len(asked))
     lengths = {name: rounds or ROUNDS[name] for name in model or ROUNDS}
     workload = replace(WORKLOAD, rounds=max(CHECK["rounds"], *lengths.values()))
-    figures: dict[str, Any] = {
-        "lines": {name: lines_of_code(*PEERS[name].files) for name in pythons},
-        "titles": {name: PEERS[name].title for name in pythons},
-        "check_schedule": CHECK,
-        "check": {},
-        "runs": [],
-    }
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), pythons, device)
         write_inputs(bench.folder, workload, list(lengths))
-        figures["check"] = {name: _checked(bench, name, next(iter(lengths))) for name in pythons}
+        checks = _by_name(pythons, lambda name: _checked(bench, name, next(iter(lengths))))
+        complete = len(checks) == len(asked)
+        figures: dict[str, Any] = {
+            "lines": {name: lines_of_code(*PEERS[name].files) for name in checks},
+            "titles": {name: PEERS[name].title for name in checks},
+            "check_schedule": CHECK,
+            "check": checks,
+            "runs": [],
+        }
         cores = workers or ([1] if device == "cuda" else sorted({1, len(os.sched_getaffinity(0))}))
         for place in itertools.product(range(repeats), lengths, cores):
             try:
-                figures["runs"] += _side_by_side(bench, *place, lengths[place[1]])
+                figures["runs"] += _side_by_side(bench, checks, *place, lengths[place[1]])
             except InvalidInput as error:  # the comparisons before and after it are worth keeping
+                complete = False
                 print(
                     f"repeat {place[0]}, {place[1]}, {place[2]} cores are left out: {error}", file=sys.stderr
                 )
@@ -135,12 +143,33 @@ def main(
     if json_file and json_file.resolve().parent == (ROOT / report.FOLDER).resolve():
         report.main()
         write_readme(ROOT)
+    if not complete:
+        raise typer.Exit(1)
 
 
-def _side_by_side(bench: Bench, repeat: int, model: str, cores: int, rounds: int) -> list[dict[str, Any]]:
+def _by_name(names: Iterable[str], found: Callable[[str], T]) -> dict[str, T]:
+    """What is ``found`` for each framework; those for which this fails are named and left out.
+
+    Raises:
+        Exception: it fails for the textbook loop, with which the others are compared.
+    """
+    results = {}
+    for name in names:
+        try:
+            results[name] = found(name)
+        except Exception as error:  # a framework may leave out anything of its record
+            if name == TEXTBOOK:
+                raise
+            print(f"{name} is left out: {cause_of(error)}", file=sys.stderr)
+    return results
+
+
+def _side_by_side(
+    bench: Bench, peers: Iterable[str], repeat: int, model: str, cores: int, rounds: int
+) -> list[dict[str, Any]]:
     """What each framework measured, one after another."""
     runs = []
-    for peer in bench.pythons:
+    for peer in peers:
         figures = bench.run(peer, model, cores, rounds=rounds)
         runs.append(
             {"model": model, "rounds": rounds, "cores": cores, "peer": peer, "repeat": repeat, **figures}
@@ -149,21 +178,10 @@ def _side_by_side(bench: Bench, repeat: int, model: str, cores: int, rounds: int
     return runs
 
 
-def _interpreters(names: list[str], environments: Path) -> dict[str, Path]:
-    """The frameworks whose environment can be made; the others are named."""
-    pythons = {}
-    for name in ["textbook", *(name for name in names if name != "textbook")]:
-        try:
-            pythons[name] = interpreter(PEERS[name], environments)
-        except InvalidInput as error:
-            print(f"{name} is left out: {error}", file=sys.stderr)
-    return pythons
-
-
 def _checked(bench: Bench, name: str, model: str) -> dict[str, float]:
     """The largest difference of a weight from the textbook loop's, and the accuracies, in a fixed order."""
     figures = bench.run(name, model, 1, **CHECK)
-    theirs, textbook = (torch.load(bench.folder / f"{peer}.pt") for peer in (name, "textbook"))
+    theirs, textbook = (torch.load(bench.folder / f"{peer}.pt") for peer in (name, TEXTBOOK))
     difference = max((a - b).abs().max().item() for a, b in zip(theirs, textbook, strict=True))
     accuracy = figures["accuracies"][str(CHECK["rounds"])]
     print(f"check: {name:<10} weights differ by {difference:.1e}, accuracy {accuracy:.2f} %", flush=True)

@@ -140,7 +140,7 @@ class Config:
     that of `dtype`. `tf32`: a GPU rounds factors of products to TensorFloat-32. `bf16`: the extractor under
     bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser keep their dtype. On a
     CPU, `bf16` gains most in networks of many channels (spfl_cnn, cnn4, ResNets) and in batches of at least
-    24 images; without a C++ compiler, it makes the LeNets slower.
+    24 images (4 with Intel AMX); without a C++ compiler, it makes the LeNets slower.
     """
     observe: Observed = "accuracy"
     """`similarities`: also measure the similarity of the clients after the last round."""

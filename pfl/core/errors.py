@@ -71,7 +71,7 @@ class _NoneKnown(InvalidInput):
     _form = "{} {}"
 
 
-def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:
+def unknown_name(parameter: str, name: object, known: Iterable[str]) -> InvalidInput:
     """The error for an unknown name, with the known names, or the closest ones if there are many.
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
@@ -79,7 +79,7 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
     >>> str(unknown_name("hyperparameter of FedAvg", "mu", []))
     "FedAvg has no hyperparameter 'mu'"
     """
-    known = sorted(known)
+    known, name = sorted(known), name if isinstance(name, str) else repr(name)
     if not known:
         kind, _, owner = parameter.partition(" of ")
         return _NoneKnown(f"{owner} has no {kind}" if owner else f"there is no {kind}", f"'{name}'", "none")
@@ -93,7 +93,7 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
     return InvalidInput(parameter, name, f"one of {shown}{hint}")
 
 
-def check_names(parameter: str, names: Iterable[str], known: Collection[str]) -> None:
+def check_names(parameter: str, names: Iterable[object], known: Collection[str]) -> None:
     """Raise the `unknown_name` of the first of ``names`` that is not known, if there is one."""
     for name in names:
         if name not in known:

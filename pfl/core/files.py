@@ -105,6 +105,21 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
             shutil.rmtree(lock.parent)
 
 
+def expanded(path: str | Path, parameter: str) -> Path:
+    """``path`` with the home folder in place of ~.
+
+    Args:
+        parameter: by which the user gave the path.
+
+    Raises:
+        InvalidInput: it is no path, or there is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except (TypeError, RuntimeError) as error:
+        raise InvalidInput(parameter, path, f"a path ({error})") from None
+
+
 def cache_root() -> Path:
     """The folder PFL_CACHE, by default ~/.cache/pfl-repro.
 

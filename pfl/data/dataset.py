@@ -18,7 +18,7 @@ import numpy as np
 
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import DataWarning, InvalidInput
-from pfl.core.files import replacing, writing
+from pfl.core.files import expanded, replacing, writing
 from pfl.core.text import amount, listed
 from pfl.data import cache, checksum, stored
 from pfl.data.archive import check_archive
@@ -105,7 +105,7 @@ class Dataset:
             InvalidInput: the name does not end in .npz, a column has the name of another array of the file,
                 or the file cannot be written.
         """
-        path = Path(path)
+        path = expanded(path, "path")
         if path.suffix != ".npz":
             raise InvalidInput("path", str(path), "a name that ends in .npz")
         for name in self.columns:
@@ -132,7 +132,7 @@ class Dataset:
 def load(
     name_or_path: str | Path,
     source: str | Path | None = None,
-    raw: Path = Path("data/raw"),
+    raw: str | Path = Path("data/raw"),
     progress: bool = True,
 ) -> Dataset:
     """Load a data set of the registry, or a user's image folder, zip, tar or npz.
@@ -155,6 +155,7 @@ def load(
     Raises:
         InvalidInput: there are no files, or they cannot be read.
     """
+    raw = expanded(raw, "raw")
     name, size = resized(str(name_or_path))
     located = _located(name, source, raw) or download(name, raw, progress)
     with _reading(name):
@@ -262,7 +263,7 @@ def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition
 def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located | None:
     given = source or os.environ.get("DATA_SOURCE")
     with _reading(name_or_path):
-        return locate(name_or_path, Path(given).expanduser() if given else None, raw)
+        return locate(name_or_path, expanded(given, "DATA_SOURCE") if given else None, raw)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import expanded
 from pfl.data import checksum
 from pfl.data.datasets import DATASETS, _image_folder, _npz
 from pfl.data.definition import Definition, Reader
@@ -77,7 +78,7 @@ def download(name: str, raw: Path, progress: bool) -> Located:
 
 
 def _of_path(text: str) -> Located:
-    path = Path(text).expanduser()
+    path = expanded(text, "dataset")
     if text and path.exists():
         return _unofficial(_without_ending(path.resolve().name), path)
     if len(path.parts) > 1 or path.name.endswith(_ARCHIVES):

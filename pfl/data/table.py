@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfl.core.errors import InvalidInput, Missing, check_names
+from pfl.core.files import expanded
 from pfl.core.text import first_line
 from pfl.data.arrays import from_arrays
 from pfl.data.dataset import is_rounded_away
@@ -55,8 +56,8 @@ def from_table(
 
     Raises:
         InvalidInput: the table cannot be read, a column does not exist or two have one name, a feature has
-            no name, a value is missing or no number that float32 has, the labels are real numbers, or a
-            feature's differences are too small beside its mean for float32.
+            no name, a value is missing or no number that float32 has, the labels are real numbers, also if
+            pandas reads them as texts, or a feature's differences are too small beside its mean for float32.
     """
     frame = _frame(table, {str(label), *map(str, columns)})
     known = [str(column) for column in frame.columns]
@@ -85,6 +86,9 @@ def from_table(
             raise InvalidInput("table", f"{column} of row {int(missing.to_numpy().argmax())}", accepted)
     if _is_real(frame[label]):
         raise InvalidInput("label", f"{label} with real numbers", "a column of classes, integers or names")
+    if unread := _unread(frame[label], words=False):
+        accepted = "a column of classes, integers or names; texts with dtype category are names"
+        raise InvalidInput("label", f"{label} of {unread},", accepted)
     return from_arrays(
         np.concatenate([_encoded(frame[column]) for column in features], axis=1),
         _plain(frame[label]),
@@ -105,7 +109,7 @@ def _frame(table: Any, names: Collection[str]) -> Any:
     suffix = Path(table).suffix if isinstance(table, str | Path) else ""
     if suffix not in readers:
         raise InvalidInput("table", table, "a path that ends in .csv or .parquet, or a pandas data frame")
-    path = Path(table).expanduser()
+    path = expanded(table, "table")
     if not path.exists():
         raise InvalidInput("table", str(table), "an existing file")
     try:
@@ -159,10 +163,14 @@ def _encoded(values: Any) -> np.ndarray:
             )
             raise InvalidInput("table", given, accepted)
         return numbers.astype(np.float32)[:, None]
+    if unread := _unread(values, words=True):
+        accepted = (
+            "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "
+            "thousands and na_values, and keeps texts with dtype category"
+        )
+        raise InvalidInput("table", f"{values.name} of {unread},", accepted)
     texts = values.astype(str).to_numpy(np.str_)
-    categories, rows, counts = np.unique(texts, return_index=True, return_counts=True)
-    if values.dtype.name != "category":
-        _check_no_numbers(values.name, dict(zip(categories.tolist(), rows.tolist(), strict=True)), counts)
+    categories = np.unique(texts)
     if len(categories) > MOST_CATEGORIES:
         accepted = f"a feature with at most {MOST_CATEGORIES} different texts; name it in columns or drop"
         raise InvalidInput("table", f"{values.name}, {len(categories)} texts", accepted)
@@ -170,28 +178,30 @@ def _encoded(values: Any) -> np.ndarray:
     return encoded
 
 
-def _check_no_numbers(column: str, texts: Mapping[str, int], counts: np.ndarray) -> None:
-    """Refuse a column of texts that are numbers for a reader, but not for pandas.
+def _unread(values: Any, words: bool) -> str:
+    """The first row, with its text, of a column whose texts are numbers for a reader, but not for pandas;
+    empty if there is none, or most of the column are no numbers.
 
-    Texts that pandas would have read as numbers, such as postcodes, are texts on purpose; so is 3+ or 10-19.
+    Texts that pandas would have read as numbers, such as postcodes, are texts on purpose; so is 3+ or 10-19,
+    and all that has pandas' dtype category.
 
     Args:
-        texts: each text of the column, with the first row that has it.
-        counts: the rows that have each.
+        words: whether a text without a digit counts, too, as a missing number.
     """
+    if values.dtype.kind in "biuf" or values.dtype.name == "category":
+        return ""
+    texts, rows, counts = np.unique(
+        values.astype(str).to_numpy(np.str_), return_index=True, return_counts=True
+    )
     numbers = [_NUMBER.fullmatch(text) is not None for text in texts]
     unread = {
         row: text
-        for number, (text, row) in zip(numbers, texts.items(), strict=True)
-        if (number and not _is_read(text)) or not re.search(r"\d", text)
+        for number, text, row in zip(numbers, texts.tolist(), rows.tolist(), strict=True)
+        if (number and not _is_read(text)) or (words and not re.search(r"\d", text))
     }
     if unread and 2 * counts[numbers].sum() > counts.sum():
-        row = min(unread)
-        accepted = (
-            "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "
-            "thousands and na_values, and keeps texts with dtype category"
-        )
-        raise InvalidInput("table", f"{column} of row {row}, {unread[row]!r},", accepted)
+        return f"row {min(unread)}, {unread[min(unread)]!r}"
+    return ""
 
 
 def _is_read(text: str) -> bool:

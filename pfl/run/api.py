@@ -16,6 +16,7 @@ import numpy as np
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
+from pfl.core.files import expanded
 from pfl.core.text import first_line
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
@@ -99,7 +100,7 @@ def simulate(
         InvalidInput: an argument is not accepted.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
-    check_execution(execution)
+    execution = _checked(execution)
     if not (label is None or (isinstance(label, str) and label.strip())):
         raise InvalidInput("label", label, "a name for frames and plots, or None")
     chosen, clients = _seeds(seeds), _plain(clients)
@@ -152,6 +153,22 @@ def simulate(
             error.results = _labelled(error.results, label or method)
             raise
     return _labelled(results, label or method)
+
+
+def _checked(execution: Execution) -> Execution:
+    """``execution``, checked, with the home folder in place of ~ in its paths."""
+    check_execution(execution)
+    moments, until = execution.moments, execution.until
+    if not isinstance(moments, tuple | list):
+        raise InvalidInput("moments", repr(moments), "a tuple of moments; () means all")
+    if not (until is None or type(until) is int):
+        raise InvalidInput("until", repr(until), "a round, as an integer, or None")
+    folder, file = execution.checkpoint_dir, execution.save
+    return dataclasses.replace(
+        execution,
+        checkpoint_dir=folder and str(expanded(folder, "checkpoint_dir")),
+        save=file and str(expanded(file, "save")),
+    )
 
 
 def _labelled(results: Sequence[Result], method: str) -> Runs:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pfl.core.config import Config
 from pfl.core.errors import DataWarning, InvalidInput
+from pfl.core.files import expanded
 from pfl.core.text import first_line
 from pfl.data.cache import Changes
 from pfl.data.dataset import Dataset
@@ -292,7 +293,7 @@ def load_models(
         InvalidInput: there is no such file, it is damaged, of another kind or version, or it does not fit the
             method or the network, or a plugin's code has changed since then.
     """
-    path = Path(path)
+    path = expanded(path, "models")
     content = read_models(path)
     given = {"method": method and known_method(method)[0], "model": model and known_model(model)}
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import InvalidInput, Missing
 from pfl.core.text import amount
 from pipeline.cli import exports
 from pipeline.cli import leaderboard as leaderboards
@@ -321,12 +321,15 @@ def report(
     from pipeline.report.table_report import write_report
     from pipeline.spec.papers import paper_names
     from pipeline.spec.params import PARAMS, selected_subset, selected_tables
-    from pipeline.spec.paths import published_tables
+    from pipeline.spec.paths import REPORTS, published_tables
     from pipeline.sweep.collection import collect, lacking
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
         accepted = f"empty lists, because only whole tables are published; git restore {PARAMS}"
         raise InvalidInput(f"{PARAMS}: subset", ", ".join(left_out), accepted)
+    if not names and publish and not published_tables():
+        accepted = "a published report; `pfl report TABLE --publish` publishes the first"
+        raise Missing(str(REPORTS), "no report of a table", accepted)
     root, empty = Path.cwd(), False
     for name in names or (published_tables() if publish else selected_tables()):
         if not (cells := collect(name)):

@@ -14,7 +14,7 @@ from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pfl.core.errors import Missing
+from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_json, write_text
 from pfl.core.text import csv_text
 from pfl.data.datasets import DATASETS
@@ -94,9 +94,12 @@ def write_croissant(table: str, out: Path) -> list[str]:
     """Write the metadata of all partitions of a table that are here to a folder, and return their names.
 
     Raises:
-        InvalidInput: there is no such table, its stages have not run, or a file cannot be written.
+        InvalidInput: there is no such table, its stages have not run, the folder is in that of the
+            partitions, or a file cannot be written.
     """
-    content = load_table(table)
+    content, folder = load_table(table), partitions_folder(table).parent
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise InvalidInput("out", str(out), f"a folder outside of {folder}, whose files have these names")
     datasets = load_manifest(table)["datasets"]
     names = []
     for division in _divisions(table, content, datasets):

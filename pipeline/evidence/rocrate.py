@@ -64,13 +64,15 @@ def write_crate(table: str, out: Path) -> int:
     """Write the crate of a table to a new or empty folder, and return its number of files.
 
     Raises:
-        InvalidInput: the folder is not empty, the table has no results, partitions or report here, or a file
-            cannot be written.
+        InvalidInput: the folder is not empty or inside the report, the table has no results, partitions or
+            report here, or a file cannot be written.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput("out", str(out), "a folder that does not exist, or is empty")
-    results = load_results(table, Path())
     report = report_folder(table)
+    if out.resolve().is_relative_to(report.resolve()):
+        raise InvalidInput("out", str(out), f"a folder outside of {report}, which is copied")
+    results = load_results(table, Path())
     if not report.is_dir():
         raise Missing("report", str(report), f"the report of the table; `pfl report {table}` writes it")
     if not Path(STAGES).exists():

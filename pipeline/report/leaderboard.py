@@ -158,7 +158,8 @@ class Board:
     def limits(self) -> list[str]:
         """What the page does not show, in sentences."""
         table, records, settings = self.summary.table, self.summary.rows, self.summary.settings
-        networks, datasets = ({record.config["model"] for record in records}, {r.dataset for r in records})
+        networks = {record.config["model"] for record in records}
+        datasets = {table.datasets[name] for name in settings}  # a record has the name of its time
         seeds = amount(len(table.seeds), "seed")
         lines = [
             f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "

@@ -66,6 +66,17 @@ class Evaluation(Strict):
             raise InvalidInput("evaluation.clients", overridden.clients, "the first client before the last")
         return overridden
 
+    def check_clients(self, clients: int) -> None:
+        """Check that what is reported is of ``clients``.
+
+        Raises:
+            InvalidInput: a client does not exist.
+        """
+        if self.clients and self.clients[-1] >= clients:
+            raise InvalidInput("evaluation.clients", self.clients, f"clients from 0 to {clients - 1}")
+        if self.metric == "similarity" and max(self.pair) >= clients:
+            raise InvalidInput("evaluation.pair", self.pair, f"two clients from 0 to {clients - 1}")
+
     @property
     def is_accuracy(self) -> bool:
         return self.metric not in ("seconds_per_sample", "similarity")

@@ -14,14 +14,14 @@ from pydantic import Field, PlainValidator, model_validator
 from pfl.core.errors import InvalidInput, check_names, unknown_name
 from pfl.methods import METHODS
 from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form, target
-from pipeline.spec.extends import extended, lineage
+from pipeline.spec.extends import extended, has, lineage
 from pipeline.spec.paths import table_names
 from pipeline.spec.published import Published, PublishedTable, find, published_cells
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.schedule import Schedule
 from pipeline.spec.search_space import Search, search_seeds
 from pipeline.spec.table_claims import Place, TableClaim
-from pipeline.spec.yaml import Strict, validate
+from pipeline.spec.yaml import Strict, located, validate
 
 
 def _gpus(value: Any) -> Any:
@@ -254,6 +254,21 @@ def load_as(model: type[M], name: str, root: Path = Path()) -> M:
     sources = lineage(name, root)
     content = sources[0].content
     for base, own in pairwise(sources):
-        validate(content, Table, base.file)
+        _checked(content, Table, base.file)
         content = extended(content, own, base.file.stem)
-    return validate(content, model, sources[-1].file)
+    return _checked(content, model, sources[-1].file)
+
+
+def _checked(content: Any, model: type[M], file: Path) -> M:
+    """The valid content of a file, whose ``sources`` name what it has, also by default."""
+    table = validate(content, model, file)
+    values = {name: value for name, value in table if value is not None} | content
+    with located(str(file)):
+        for key in table.sources:
+            if not has(values, key):
+                accepted = "a key, a row or a column of the table, as in schedule.lr or methods.fedavg"
+                raise InvalidInput("sources", key, accepted)
+            first, _, rest = key.partition(".")
+            if rest and isinstance(section := getattr(table, first, None), Strict):
+                check_names(f"sources: {first}", [rest], type(section).model_fields)
+    return table

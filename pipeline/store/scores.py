@@ -55,6 +55,7 @@ def reported(record: Record, evaluation: Evaluation) -> float:
         first, second = evaluation.pair
         similarities = metrics.similarities or {}
         check_names("evaluation.measure", [evaluation.measure], similarities)
+        evaluation.check_clients(len(similarities[evaluation.measure]))
         return similarities[evaluation.measure][first][second]
     if evaluation.clients:
         return _over_clients(metrics.per_client, evaluation)

@@ -120,8 +120,8 @@ def check_searched(name: str, table: Table, whole: Table) -> None:
 def _check_reported(cell: Cell) -> None:
     """Check that the reported clients exist, and that a search has an accuracy to maximise."""
     evaluation = cell.evaluation
-    if evaluation.clients and cell.clients and evaluation.clients[-1] >= cell.clients:
-        raise InvalidInput("evaluation.clients", evaluation.clients, f"clients from 0 to {cell.clients - 1}")
+    if cell.clients:
+        evaluation.check_clients(cell.clients)
     if evaluation.metric == "similarity":
         if cell.config.observe != "similarities":
             accepted = "similarities, as evaluation.metric is one"
@@ -129,10 +129,9 @@ def _check_reported(cell: Cell) -> None:
         if evaluation.measure == "mdb" and cell.config.participation < 1:
             accepted = "1, as evaluation.measure mdb compares all clients' last updates"
             raise InvalidInput("schedule.participation", cell.config.participation, accepted)
-        if cell.clients and max(evaluation.pair) >= cell.clients:
-            raise InvalidInput(
-                "evaluation.pair", evaluation.pair, f"two clients from 0 to {cell.clients - 1}"
-            )
+        if cell.config.unseen:
+            accepted = "0, as evaluation.metric similarity is of two clients, and each seed leaves out others"
+            raise InvalidInput("schedule.unseen", cell.config.unseen, accepted)
     if cell.search and not evaluation.is_accuracy:
         raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pfl
 import pipeline
 from pfl.core.digests import digest_of_modules
-from pfl.core.files import write_json, write_text
+from pfl.core.files import expanded, write_json, write_text
 from pfl.data.checksum import digest
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
@@ -82,7 +82,7 @@ def _index_lists(name: str, table: Table) -> list[str]:
     """The files with index lists that a table's partitions are read from, with their digests."""
     rules = {parse_spec(cell.partition)[1] for cell in cells(name, table)}
     paths = sorted(rule.path for rule in rules if isinstance(rule, File))
-    return [f"{path} {digest(Path(path).expanduser())}" for path in paths]
+    return [f"{path} {digest(expanded(path, 'partition'))}" for path in paths]
 
 
 def download(name: str, part: Table | None = None) -> None:
@@ -118,8 +118,9 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: the download stage has not run, a data set has changed since then, or a client has too
-            few training samples for what a search and early stopping hold out.
+        InvalidInput: the download stage has not run, a data set has changed since then, a client that is
+            reported does not exist, or one has too few training samples for what a search and early stopping
+            hold out.
     """
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
@@ -130,12 +131,15 @@ def partition(name: str, part: Table | None = None) -> None:
     for division, cell in by_partition(wanted).items():
         dataset = load_data(cell.dataset, manifest)
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
+        made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
+        divided_so = [other for other in wanted if other.partition_name == division]
         with located(f"{table_file(name)}: setting {cell.setting}"):
-            for shares in {_held_out(other) for other in wanted if other.partition_name == division}:
+            for other in divided_so:
+                other.evaluation.check_clients(made.clients)
+            for shares in set(map(_held_out, divided_so)):
                 for own in {of_seed(divided, seed) for seed in seeds}:
                     _check_held_out(own, shares, dataset.labels)
         save_division(divided, name, division)
-        made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         notes = [*dataset.notes, *made.notes]
         if follows_run(spec):
             notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")
@@ -173,8 +177,8 @@ def _is_absent(name: str) -> bool:
     """Whether a data set has no file here: at its path, in data/raw or in the folder DATA_SOURCE."""
     name = resized(name)[0]
     if name not in DATASETS:
-        return not Path(name).expanduser().exists()
-    source = Path(os.environ.get("DATA_SOURCE", ""))
+        return not expanded(name, "dataset").exists()
+    source = expanded(os.environ.get("DATA_SOURCE", ""), "DATA_SOURCE")
     place = source if source.name and source.is_dir() else None
     return locate(name, place, Path("data/raw")) is None
 

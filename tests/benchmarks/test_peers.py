@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 
 from benchmarks import report
+from benchmarks.peers import __main__ as command
 from benchmarks.peers import environments
 from benchmarks.peers.environments import PEERS
 from benchmarks.peers.inputs import write_inputs
@@ -135,6 +138,58 @@ def test_an_environment_that_cannot_be_made_is_named_with_uvs_reason(said, reaso
     monkeypatch.setattr(environments, "_run", run)
     with pytest.raises(InvalidInput, match=f"Flower is not accepted; expected .* with {reason}$"):
         environments.interpreter(PEERS["flwr"], tmp_path)
+
+
+@pytest.fixture
+def compare(tmp_path, monkeypatch) -> Callable[..., int]:
+    """Compares frameworks whose scripts do nothing, except that one has other weights, and one fails."""
+
+    def run(bench: command.Bench, name: str, _model: str, cores: int, **_: object) -> dict[str, Any]:
+        if name == "flwr":
+            raise InvalidInput("script", "with_flwr.py", "one that runs; the log ends with: no backend")
+        shape = (2,) if name == "pfl" else (3,)
+        torch.save([torch.zeros(shape)], bench.folder / f"{name}.pt")
+        return {**run_of(name, cores, 0, 1.0), "accuracies": {"1": 10.0}}
+
+    def compared(*only: str) -> int:
+        options = {"only": list(only), "model": ["lenet5_bn"], "workers": [1], "environments": tmp_path}
+        try:
+            command.main(**options, rounds=1, repeats=1, prepare=False, json_file=tmp_path / "peers.json")
+        except typer.Exit as end:
+            return end.exit_code
+        return 0
+
+    monkeypatch.setattr(command.Bench, "run", run)
+    monkeypatch.setattr(command, "interpreter", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(command, "write_inputs", lambda *_: None)
+    return compared
+
+
+def test_frameworks_that_fail_the_check_are_named_and_the_others_are_measured(compare, tmp_path, capsys):
+    assert compare("flwr", "pfl", "fluke-fl") == 1
+    flower, apple = capsys.readouterr().err.splitlines()
+    assert flower.startswith("flwr is left out: script: with_flwr.py ")
+    assert apple.startswith("pfl is left out: RuntimeError: The size of tensor a (2)")
+    figures = json.loads((tmp_path / "peers.json").read_text())
+    for measured in (figures["titles"], figures["lines"], figures["check"]):
+        assert list(measured) == ["textbook", "fluke-fl"]
+    assert [run["peer"] for run in figures["runs"]] == ["textbook", "fluke-fl"]
+
+
+def test_a_comparison_of_frameworks_that_all_run_ends_well(compare, capsys):
+    assert compare("fluke-fl", "ours") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_framework_without_an_environment_is_a_failure(compare, monkeypatch, capsys):
+    def missing(peer: environments.Peer, _: Path) -> Path:
+        if peer.requirements:
+            raise InvalidInput("framework", peer.title, "an environment")
+        return Path(sys.executable)
+
+    monkeypatch.setattr(command, "interpreter", missing)
+    assert compare("fluke-fl", "ours") == 1
+    assert capsys.readouterr().err.startswith("fluke-fl is left out: framework: fluke is not accepted")
 
 
 @pytest.fixture(scope="module")

@@ -282,6 +282,29 @@ def test_real_numbers_are_no_classes(frame):
     assert pfl.from_table(frame.assign(passed=[0.0, 1.0] * 4), label="passed").classes == ("0.0", "1.0")
 
 
+@pytest.mark.parametrize("labels", [["1,5", "2,5"], ["1,000", "2"], ["20%", "1"], ["\N{MINUS SIGN}1", "1"]])
+def test_numbers_that_pandas_reads_as_texts_are_no_classes(labels, tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"dose": range(4), "grade": labels * 2})
+    frame.to_csv(tmp_path / "grades.csv", index=False)
+    row = next(row for row, text in enumerate(labels) if not text.isdecimal())
+    line = rf"^label: grade of row {row}, {re.escape(repr(labels[row]))}, is .* integers or names; .*category"
+    for table in (frame, tmp_path / "grades.csv"):
+        with pytest.raises(InvalidInput, match=line):
+            pfl.from_table(table, label="grade")
+    names = pfl.from_table(frame.astype({"grade": "category"}), label="grade")
+    assert names.classes == tuple(sorted(labels))
+
+
+@pytest.mark.parametrize(
+    "labels", [["1", "?"], ["3+", "2"], ["0-9", "10-19"], ["1,5", "a", "b"], ["01", "1"]]
+)
+def test_other_texts_with_digits_are_classes(labels):
+    pd = pytest.importorskip("pandas")
+    data = pfl.from_table(pd.DataFrame({"dose": range(2 * len(labels)), "grade": labels * 2}), label="grade")
+    assert data.classes == tuple(sorted(labels))
+
+
 def test_a_feature_whose_differences_float32_rounds_away_is_one_clear_line(frame):
     offset = np.array([0, 1] * 4)
     for time in (1e9 + offset, 1_000_000_000 + offset):

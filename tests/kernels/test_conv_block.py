@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pfl import kernels
+from pfl.cli.options import texts
+from pfl.core.config import Config
 from pfl.kernels import conv_block as module
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, linear_block, usable
 from pfl.models import MODELS
@@ -383,6 +385,11 @@ def test_the_rule_in_bfloat16(name, in_bf16, monkeypatch):
     with autocast():
         assert takes_kernels(net, IMAGES[:fewest], monkeypatch)
         assert not takes_kernels(net, IMAGES[: fewest - 1], monkeypatch)
+
+
+def test_the_text_of_precision_states_the_rule_in_bfloat16():
+    fewest, by_tiles = module.FEWEST_BF16["wide"], module.FEWEST_TILES["wide"]
+    assert f"at least {fewest} images ({by_tiles} with Intel AMX)" in texts(Config)["precision"]
 
 
 @needs_tiles

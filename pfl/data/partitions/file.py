@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.core.files import parse_json
+from pfl.core.files import expanded, parse_json
 from pfl.core.rng import generator
 from pfl.core.text import listed
 from pfl.data.rule import Rule, Split, cut, split, text_option
@@ -135,8 +134,9 @@ class File(Rule):
                     used[index] = where
 
     def _document(self) -> dict[str, Any]:
+        path = expanded(self.path, "partition")
         try:
-            document = parse_json(Path(self.path).expanduser().read_text(encoding="utf-8"))
+            document = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise self._wrong(self.path, f"a file that can be read ({error.strerror})") from None
         except (ValueError, RecursionError) as error:

@@ -77,8 +77,17 @@ def test_the_overview_says_where_it_is(project):
     assert (project / "reports/README.md").is_file()
 
 
+def test_without_a_published_report_a_line_says_how_to_publish_one(project):
+    done = pfl("report", "--publish")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pfl: error: reports/tables: no report of a table; expected a published report; `pfl report TABLE "
+        "--publish` publishes the first\n"
+    )
+    assert not (project / "reports").exists()
+
+
 def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
-    assert printed("report", "--publish") == ""
     (project / "reports/tables/small").mkdir(parents=True)
     (project / "reports/tables/small/README.md").touch()
     why = "the ledger has no cell of the current code; `pfl ledger why small` lists the runs"

@@ -34,6 +34,17 @@ def test_the_csv_of_a_partition_has_its_index_lists_and_the_metadata_its_checksu
     assert columns == list(rows[0])
 
 
+@pytest.mark.usefixtures("prepared")
+def test_the_metadata_do_not_replace_the_statistics_of_the_partitions():
+    statistics = partition_file("small", "dir").with_suffix(".json")
+    before = statistics.read_text()
+    with pytest.raises(
+        InvalidInput, match=r"^out: .* expected a folder outside of data/partitions, whose files"
+    ):
+        write_croissant("small", statistics.parent)
+    assert statistics.read_text() == before
+
+
 def test_licence_authors_and_date_are_those_of_the_project(prepared):
     write_croissant("small", prepared / "out")
     assert "license" not in json.loads(Path("out/dir.json").read_text())

@@ -107,6 +107,20 @@ def test_a_crate_needs_an_empty_folder_and_a_report(out, reported):
     assert not (reported / "new").exists()
 
 
+@pytest.mark.parametrize("inside", ["", "/crate", "/a/crate", "/../report/crate"])
+def test_a_crate_is_not_written_into_the_report_that_it_copies(inside, reported):
+    report = reported / "results/small/report"
+    before = sorted(report.rglob("*"))
+    if not inside:
+        for file in before:
+            file.unlink()  # an empty folder is otherwise accepted
+    with pytest.raises(
+        InvalidInput, match=r"^out: .* expected a folder outside of results/small/report, which"
+    ):
+        write_crate("small", Path(f"{report}{inside}"))
+    assert sorted(report.rglob("*")) == (before if inside else [])
+
+
 def test_a_crate_holds_the_trials_from_which_the_searches_begin(reported):
     (reported / "dvc.yaml").write_text("stages: {}\n")
     trials = [PriorTrial("dir/fedprox", 1.5, {"lr": 0.1, "mu": 0.2}, "another search, trial 3")]

@@ -98,6 +98,13 @@ def test_a_method_without_a_number_in_every_setting_has_no_place_and_is_named():
     assert any("Without a place, as a number is missing: Local." in line for line in ranked.limits)
 
 
+def test_a_data_set_that_has_been_renamed_since_some_runs_is_one():
+    results = leaderboard()
+    for cell in results["cells"]:
+        cell["selected"]["records"][0]["dataset"] = "former/digits.npz"
+    assert "on one data set (digits), divided in 3 ways" in board(summary_of(results)).limits[0]
+
+
 def test_methods_of_the_registry_that_are_no_row_are_listed():
     (line,) = [line for line in board(summary_of(leaderboard())).limits if "left out" in line]
     assert "fedasync" in line

@@ -97,6 +97,27 @@ def test_sources_of_what_the_table_no_longer_has_are_not_inherited():
     assert kept >= {"methods.fedprox", "methods.strong.mu"}
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("methods.fedporx.mu", "sources: methods.fedporx.mu is not accepted; expected a key, a row"),
+        ("settings.one", "sources: settings.one is not accepted; expected a key, a row or a column"),
+        ("search", "sources: search is not accepted; expected a key, a row or a column of the table"),
+        ("scheduel", "sources: scheduel is not accepted; expected a key, a row or a column"),
+        ("schedule.lrr", "sources: schedule: lrr is not accepted; expected one of "),
+    ],
+)
+def test_a_source_of_nothing_in_the_table_is_refused(base: Path, key, said):
+    assert refusal(study, sources={key: "paper"}).startswith(f"tables/study.yaml: {said}")
+    base.write_text(f'{BASE}  {key}: "paper"\n')
+    assert refusal(load_table, "mine-table1").startswith(f"{base.relative_to(Path.cwd())}: {said}")
+
+
+def test_a_value_by_default_may_have_a_source():
+    sources = {"schedule.epochs": "paper", "evaluation.which": "our choice"}
+    assert study(sources=sources).sources.items() >= sources.items()
+
+
 def test_sources_of_a_row_with_a_dot_in_its_name_are_inherited(project: Path):
     rows = [{"method": "fedprox", "as": "mu-0.1"}]
     study(methods=rows, reference=None, sources={"methods.mu-0.1": "our choice"})

@@ -108,8 +108,9 @@ def test_what_is_measured_once_has_no_curve(evaluation):
         (Evaluation(moment="adapted"), "evaluation.moment: adapted is not accepted; expected one of"),
         (Evaluation(group="S"), "evaluation.group: S is not accepted; expected one of T"),
         (Evaluation(clients=[2, 2]), "evaluation.clients: [2, 2] is not accepted; expected clients of which"),
+        (Evaluation(metric="similarity", pair=[0, 2]), "evaluation.pair: [0, 2] is not accepted;"),
     ],
-    ids=["moment", "group", "clients"],
+    ids=["moment", "group", "clients", "pair"],
 )
 def test_a_number_that_a_run_does_not_have_is_refused(evaluation, said):
     assert refusal(reported, RECORD, evaluation).startswith(said)

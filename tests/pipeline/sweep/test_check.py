@@ -119,6 +119,13 @@ def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, readin
     assert said in refusal(check_tables)
 
 
+def test_a_similarity_is_not_of_clients_that_a_seed_may_leave_out(edit):
+    edit("lr: 0.05}", "lr: 0.05, observe: similarities, unseen: 0.2}")
+    edit("every: 1}", "every: 1, metric: similarity}")
+    edit("search: {trials: 4}\n", "")
+    assert "schedule.unseen: 0.2 is not accepted; expected 0, as" in refusal(check_tables)
+
+
 @pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
 def test_a_range_of_an_integer_ends_in_integers(edit, end):
     edit("- fedavg", "- fedrep")

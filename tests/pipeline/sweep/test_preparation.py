@@ -43,6 +43,16 @@ def test_the_manifest_names_data_sets_of_other_columns_that_are_not_here(project
     assert json.loads((project / "data/manifests/small.json").read_text())["absent"] == ["mnist"]
 
 
+def test_data_sets_in_a_folder_of_the_home_folder_are_here(project, edit, monkeypatch):
+    edit('  two: "pathological:2"', '  two: {partition: "pathological:2", dataset: mnist}')
+    assert preparation.settings_here(load_table("small")) == ["dir"]
+    (project / "archives").mkdir()
+    (project / "archives/mnist.zip").touch()
+    monkeypatch.setenv("HOME", str(project))
+    monkeypatch.setenv("DATA_SOURCE", "~/archives")
+    assert preparation.settings_here(load_table("small")) == ["dir", "two"]
+
+
 def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
     preparation.partition("small")
     folder = data / "data/partitions/small"
@@ -344,6 +354,25 @@ def test_a_client_with_one_training_sample_is_found_out_before_a_search(edit):
         preparation.partition("small")
     edit("search: {trials: 4}\n", "")
     preparation.partition("small")
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        ("every: 1, clients: [0, 2]", r"evaluation.clients: \[0, 2\] is not accepted; expected clients"),
+        ("every: 1, metric: similarity, pair: [0, 2]", r"evaluation.pair: \[0, 2\] is not accepted"),
+    ],
+)
+def test_a_reported_client_that_a_rule_does_not_make_is_found_out_before_the_runs(evaluation, said, edit):
+    edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  two: "file:lists.json"')
+    edit("clients: 5\n", "")
+    edit("search: {trials: 4}\n", "")
+    edit("every: 1", evaluation)
+    lists = {client: {"train": [4 * client, 4 * client + 1], "test": [4 * client + 2]} for client in range(2)}
+    Path("lists.json").write_text(json.dumps(lists))
+    with pytest.raises(InvalidInput, match=f"setting two: {said}"):
+        preparation.partition("small")
 
 
 @pytest.mark.usefixtures("data")
