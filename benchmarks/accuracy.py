@@ -21,6 +21,7 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.device import computes_in
 from pfl.kernels import compiler
 from pfl.run.simulate import simulate
+from pipeline.store.scores import gain
 
 NETWORKS = ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8")
 
@@ -45,7 +46,7 @@ def main(
     for name in model or NETWORKS:
         trial = dataclasses.replace(workload, model=name)
         measured = {side: in_subprocess(accuracies, trial, seeds, side) for side in (first, second)}
-        mean, error = difference(measured[first], measured[second])
+        mean, error = gain([a - b for a, b in zip(measured[first], measured[second], strict=True)])
         models[name] = measured | {"difference": mean, "error": error}
         sides = ", ".join(f"{side} {statistics.mean(values):.2f} %" for side, values in measured.items())
         print(f"{name:<10} {sides}, difference {mean:+.2f} ± {error:.2f}")
@@ -60,12 +61,6 @@ def accuracies(workload: Workload, seeds: int, side: str) -> list[float]:
         workload = dataclasses.replace(workload, precision="bf16")
     results = simulate(workload.config, workload.data, workload.split, range(seeds), Execution(threads=1))
     return [result.metrics.reached().last for result in results]
-
-
-def difference(first: list[float], second: list[float]) -> tuple[float, float]:
-    """The mean of the seeds' differences, first minus second, and its standard error, in points."""
-    differences = [a - b for a, b in zip(first, second, strict=True)]
-    return statistics.mean(differences), statistics.stdev(differences) / len(differences) ** 0.5
 
 
 if __name__ == "__main__":

@@ -63,10 +63,11 @@ def main(
     write(json_file, workload, {"peak_flop_per_second": peak, "models": models})
 
 
-def peak_rate() -> float:
-    """FLOP per second of the best of six products of square float32 matrices."""
-    size = 2048
-    a, b = torch.randn(size, size), torch.randn(size, size)
+def peak_rate(
+    size: int = 2048, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> float:
+    """FLOP per second of the best of six products of square matrices."""
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return max(2 * size**3 / timed(lambda: torch.mm(a, b)) for _ in range(6))
 
 

@@ -12,7 +12,6 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +21,7 @@ import typer
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.breakdown import flop
+from benchmarks.breakdown import flop, peak_rate
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.throughput import naive_round
 from benchmarks.workload import MADE_UP, Device, JsonFile, Repeats, Workload, run, timed, write
@@ -109,12 +108,11 @@ def main(
 def limits(device: torch.device, precisions: list[Precision]) -> dict[Precision, float]:
     """FLOP per second of a matrix product in each precision, the best of a few."""
     size = 4096 if device.type == "cuda" else 512
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
     peaks = {}
     for precision in precisions:
-        x, y = (a.bfloat16(), b.bfloat16()) if precision == "bf16" else (a, b)
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         with numerics(precision):
-            peaks[precision] = 2 * size**3 / min(timed(partial(torch.mm, x, y)) for _ in range(6))
+            peaks[precision] = peak_rate(size, device, dtype)
     return peaks
 
 

@@ -86,14 +86,7 @@ def with_method(base: str, method: str) -> str:
 
 
 def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> str:
-    """The name of a table that extends ``base`` by a row; its file is written unless it exists.
-
-    Args:
-        changes: keys of its file, with its ``methods``.
-
-    Raises:
-        InvalidInput: there is no such method or table, or the base has that row.
-    """
+    """Like `with_method`, with a ``name`` and ``changes`` to the keys of its file, among them ``methods``."""
     table = load_table(base)
     check_names("method", [method], METHODS)
     if method in table.row_labels:

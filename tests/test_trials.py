@@ -36,6 +36,7 @@ from pfl.run.trials import (
 )
 from pfl.run.validation import validated
 from pipeline.store.rows import read_record
+from tests import repository
 from tests.conftest import make_trial
 
 CONFIG = validated(
@@ -182,9 +183,7 @@ def commit_empty(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
-    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
-        assert git(folder, *command) is not None
+    repository.commit(folder)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import optuna
 from benchmarks.search.pools import SEARCH, SEEDS, CurvePool
 from pipeline.algorithms._starts import place_of
 from pipeline.spec.search_space import PINNED_TRIAL, with_params
-from pipeline.sweep.budget import REDUCTION, Account, Outcome, SearchPlan, SearchStep
-from pipeline.sweep.halving import brackets
+from pipeline.sweep.budget import REDUCTION, Account, Outcome, SearchPlan
+from pipeline.sweep.halving import brackets, driven
 from pipeline.sweep.search import Study, plan_of, warm_up_of
 
 BUDGET = 18
@@ -107,18 +107,10 @@ class Proposals:
 
 def complete(replay: Replay, proposals: Proposals, plan: SearchPlan) -> dict[int, float]:
     """Replay our search to its end; the values of the trials that reached the last round."""
-    steps = brackets(proposals, Account(plan))
-
-    def trained(step: SearchStep) -> Outcome:
-        return replay.train(step.trial, step.after, step.until)
-
-    try:
-        batch = next(steps)
-        while True:
-            batch = steps.send(list(map(trained, batch)))
-    except StopIteration as end:
-        values: dict[int, float] = end.value
-        return values
+    _, values = driven(
+        brackets(proposals, Account(plan)), lambda step: replay.train(step.trial, step.after, step.until)
+    )
+    return values
 
 
 def ours(pool: CurvePool, number: int) -> np.ndarray:

@@ -15,7 +15,6 @@ import typer
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.text import amount
 from pipeline.cli import exports
-from pipeline.cli import leaderboard as leaderboards
 from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stage import TableName, matching_tables, some_tables
@@ -40,7 +39,7 @@ def add_commands(app: typer.Typer) -> None:
     search.command("import")(in_project(import_trials_))
     app.add_typer(search, name="search")
     leaderboard = typer.Typer(help="Rank a method on a leaderboard.", no_args_is_help=True)
-    leaderboard.command()(in_project(leaderboards.add))
+    leaderboard.command("add")(in_project(add_))
     app.add_typer(leaderboard, name="leaderboard")
     export = typer.Typer(help="Write results in standard formats.", no_args_is_help=True)
     export.command()(in_project(exports.rocrate))
@@ -276,6 +275,26 @@ def import_trials_(
     from pipeline.sweep.prior import import_trials
 
     print("\n".join(import_trials(table, sources)))
+
+
+def add_(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="A plugin's method; see `pfl methods`.")],
+    table: Annotated[
+        str, typer.Option(help="A table with `report: leaderboard`; the default takes minutes.")
+    ] = "leaderboard-digits",
+) -> None:
+    """Rank a method on a leaderboard.
+
+    The method is tuned and run with the same budget and seeds as all others, whose runs come from the
+    ledger. The published page of the leaderboard does not change. For example, in a project of
+    `pfl init --table leaderboard-digits --results FOLDER`: `pfl leaderboard add mymethod`.
+    """
+    from pipeline.leaderboard import add, text
+
+    board, folder = add(table, method)
+    print(text(board, method), end="")
+    shown = folder.relative_to(Path.cwd())
+    print(f"Report: {shown}/index.html; columns sort and filter in {shown}/leaderboard.html")
 
 
 def track(table: TableName) -> None:

@@ -16,7 +16,7 @@ from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import JUDGED, NAMES, POINTS, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.published import Published
-from pipeline.spec.table_claims import Place, TableClaim, Values
+from pipeline.spec.table_claims import Labels, Place, TableClaim, Values
 
 RESAMPLES = 1000
 """Resamples of the seeds are enumerated up to this number; if there are more, this many are drawn."""
@@ -188,7 +188,7 @@ def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
     return {(entry.setting, entry.row): entry.by_seed for entry in entries}
 
 
-def _ours(claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+def _ours(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) -> Finding:
     """Outcome of a claim on our numbers: as a whole or, if columns are missing, in each that has run."""
     parts = claim.parts(list(columns))
     run = [part for part in parts if part.compared(columns, rows) <= by_seed.keys()]
@@ -203,9 +203,7 @@ def _ours(claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: 
     return Finding("in part", shown, (held, len(run)), seeds)
 
 
-def _whole(
-    claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
-) -> Finding:
+def _whole(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) -> Finding:
     """Outcome of a claim on the means over the seeds, if nearly all resamples agree (`FIRM`)."""
     compared = claim.compared(columns, rows)
     there = {place: values for place, values in by_seed.items() if place in compared}

@@ -121,11 +121,7 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
 
 
 def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[ComparedColumn]:
-    """The rows of a table, the best first, minus one of them.
-
-    Args:
-        row: its id.
-    """
+    """The rows of a table, the best first, minus one of them."""
     base = summary.labels[row]
     columns = []
     for setting, label in _columns([summary], settings):

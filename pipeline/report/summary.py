@@ -207,9 +207,6 @@ class Summary:
 def summarise(results: Results, root: Path = Path()) -> Summary:
     """Arrange a sweep's results as the table that its configuration declares.
 
-    Args:
-        root: the project's root folder.
-
     Raises:
         InvalidInput: the table names a paper, a file or a cell that does not exist.
     """

@@ -116,12 +116,7 @@ class PublishedCell(Strict):
 
 
 def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> list[Published]:
-    """All printed cells of a paper.
-
-    Args:
-        paper: a folder of `papers/`.
-        file: a CSV file in it.
-        root: the project's folder.
+    """All printed cells in a CSV file of a paper's folder.
 
     Raises:
         InvalidInput: there is no such paper or file, or a line of it is not valid.

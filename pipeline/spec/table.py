@@ -212,9 +212,6 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
 def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
     """The printed cell of each column and row that has one.
 
-    Args:
-        root: the project's folder.
-
     Raises:
         InvalidInput: the table names a paper or a file that does not exist, or several cells fit.
     """
@@ -232,9 +229,6 @@ def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
 
 def load_table(name: str, root: Path = Path()) -> Table:
     """A table with everything that it inherits.
-
-    Args:
-        root: the project's folder.
 
     Raises:
         InvalidInput: there is no such table, or its file is not valid; the message is one line.

@@ -26,6 +26,9 @@ Place = tuple[str, str]
 Values = Mapping[Place, float]
 """The number of each cell that has one."""
 
+Labels = Mapping[str, str]
+"""The headings of settings or rows, by name."""
+
 EXACT = 1e-9
 """Tolerance, in points, for decimals without an exact floating-point representation."""
 
@@ -49,14 +52,12 @@ class _TableClaim(Claim):
         check_names("claims.row", [self.row], rows)
         check_names("claims.among", self.among, rows)
 
-    def test(
-        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
-    ) -> Finding:
+    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
         """Test the claim on printed numbers, or on ours.
 
         Args:
             values: a cell without a number is absent.
-            columns, rows: the labels of all settings and rows of the table.
+            columns, rows: all settings and rows of the table.
             tolerance: points by which a margin may fall short of the paper's.
         """
         raise NotImplementedError
@@ -69,7 +70,7 @@ class _TableClaim(Claim):
         """The cells whose numbers the claim compares, in a table of ``settings`` and ``rows``."""
         return set(product(self.settings or settings, [self.row, *self.among] if self.among else rows))
 
-    def _gaps(self, values: Values, settings: Sequence[str], rows: Mapping[str, str]) -> list[_Gap]:
+    def _gaps(self, values: Values, settings: Sequence[str], rows: Labels) -> list[_Gap]:
         """How far the row is above the best of the others, in the columns where both have a number."""
         others = [row for row in (self.among or rows) if row != self.row]
         gaps = []
@@ -102,9 +103,7 @@ class Rank(_TableClaim):
     kind: Literal["best", "worst"]
     """Highest, or lowest."""
 
-    def test(
-        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
-    ) -> Finding:
+    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
         settings = self.settings or list(columns)
         sign = 1 if self.kind == "best" else -1
         gaps = self._gaps({place: sign * value for place, value in values.items()}, settings, rows)
@@ -146,9 +145,7 @@ class Margin(_TableClaim):
         if self.at_least is None and self.at_most is None:
             raise InvalidInput("claims", "a margin without a size", "at_least or at_most")
 
-    def test(
-        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
-    ) -> Finding:
+    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
         settings = self.settings or list(columns)
         if self.over == "average":
             values, settings, columns = _averaged(values, settings), ["average"], {"average": "the average"}
@@ -197,9 +194,7 @@ class Closeness(_TableClaim):
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
         return set(product(self.settings or settings, rows))
 
-    def test(
-        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
-    ) -> Finding:
+    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
         settings = self.settings or list(columns)
         compared = [self.row, *self.among]
         best = {
@@ -249,9 +244,7 @@ class Trend(_TableClaim):
         others = rows if self.of == "margin" and not self.among else self.among
         return set(product((*self.higher, *self.lower), (self.row, *others)))
 
-    def test(
-        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
-    ) -> Finding:
+    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
         if self.of == "margin":
             gaps = self._gaps(values, list(columns), rows)
             values = {(gap.setting, self.row): gap.points for gap in gaps if gap.complete}

@@ -32,9 +32,6 @@ class Refusal(NamedTuple):
 def refusals(root: Path = Path()) -> dict[str, Refusal]:
     """The refused rows, by their checksums.
 
-    Args:
-        root: the project's folder.
-
     Raises:
         InvalidInput: the file has a different format.
     """

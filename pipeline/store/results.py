@@ -251,9 +251,6 @@ def save_results(results: Results, rows: Iterable[bytes]) -> None:
 def load_results(table: str, root: Path) -> Results:
     """The outcome of a table's last sweep.
 
-    Args:
-        root: the project's root folder.
-
     Raises:
         InvalidInput: the table has no results, or a file is damaged or of another version.
     """

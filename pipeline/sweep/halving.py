@@ -7,12 +7,14 @@ trial or an interruption do not change what is tried.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import cycle
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.sweep.budget import REDUCTION, Account, Outcome, Outcomes, SearchStep, Steps
+
+T = TypeVar("T")
 
 
 class Proposals(Protocol):
@@ -126,6 +128,20 @@ def _going_on(values: Mapping[int, float | None], until: int, following: int, ac
             free -= ahead * account.rate(trial)
             going_on.append(trial)
     return {*going_on, *(set(ranked) & {PINNED_TRIAL})}
+
+
+def driven(
+    search: Generator[Steps, Outcomes, T], outcome: Callable[[SearchStep], Outcome]
+) -> tuple[list[Steps], T]:
+    """All steps of a search whose outcomes are known at once, batch by batch, and what it returns."""
+    batches = []
+    try:
+        batch = next(search)
+        while True:
+            batches.append(batch)
+            batch = search.send(list(map(outcome, batch)))
+    except StopIteration as end:
+        return batches, end.value
 
 
 def ranking(values: Mapping[int, float]) -> list[int]:

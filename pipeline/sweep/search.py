@@ -31,7 +31,7 @@ from pipeline.spec.search_space import (
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
 from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps, rungs
-from pipeline.sweep.halving import Proposals, brackets, ranking
+from pipeline.sweep.halving import Proposals, brackets, driven, ranking
 
 if TYPE_CHECKING:
     import optuna
@@ -124,14 +124,8 @@ class Counted:
 def planned(plan: SearchPlan) -> Steps:
     """The steps of a search if no trial fails, costs more or warms up longer than the pinned one, and one of
     them is better, so that there is a comparison."""
-    steps, schedule = search(Counted(), plan), []
-    batch = next(steps)
-    try:
-        while True:
-            schedule += batch
-            batch = steps.send([Outcome(float(step.trial), None) for step in batch])
-    except StopIteration:
-        return schedule
+    batches, _ = driven(search(Counted(), plan), lambda step: Outcome(float(step.trial), None))
+    return [step for batch in batches for step in batch]
 
 
 def on_validation(config: Config, share: float) -> Config:

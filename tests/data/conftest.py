@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,8 @@ from pfl.core.files import cache_root
 from pfl.data.dataset import Dataset
 from pfl.testing.synthetic import make_dataset
 
+RNG = np.random.default_rng(0)
+
 
 def zipped(folder: Path) -> Path:
     """What is in the folder, in a zip beside it."""
@@ -27,6 +30,16 @@ def tarred(folder: Path, ending: str = "tar", compression: str = "") -> Path:
     with tarfile.open(path, f"w:{compression}") as archive:
         archive.add(folder, folder.name)
     return path
+
+
+def random_bytes(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape, np.uint8)
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An array as a file of MNIST's format."""
+    header = np.array([0x0800 + array.ndim, *array.shape], ">u4").tobytes()
+    return gzip.compress(header + array.tobytes(), mtime=0)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,13 +7,8 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
+from tests.data.conftest import random_bytes
 from tests.refusal import refusal
-
-RNG = np.random.default_rng(0)
-
-
-def random_bytes(*shape: int) -> np.ndarray:
-    return RNG.integers(0, 256, shape, np.uint8)
 
 
 @pytest.fixture

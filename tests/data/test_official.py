@@ -25,12 +25,7 @@ from pfl.data.dataset import Dataset, load
 from pfl.data.datasets import DATASETS
 from pfl.data.datasets.domainnet import DOMAINS, LABELS
 from pfl.testing import check_dataset
-
-RNG = np.random.default_rng(0)
-
-
-def random_bytes(*shape: int) -> np.ndarray:
-    return RNG.integers(0, 256, shape, np.uint8)
+from tests.data.conftest import idx, random_bytes
 
 
 def as_file(array: np.ndarray, kind: str) -> bytes:
@@ -52,11 +47,6 @@ def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-
-
-def idx(array: np.ndarray) -> bytes:
-    header = np.array([0x0800 + array.ndim, *array.shape], ">u4").tobytes()
-    return gzip.compress(header + array.tobytes())
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from pfl.data import download
 from pfl.data.dataset import load
 from pfl.data.datasets import DATASETS
 from pfl.data.definition import RemoteFile
+from tests.data.conftest import idx
 from tests.refusal import refusal
 
 CONTENT = bytes(range(256)) * 400
@@ -178,12 +178,6 @@ def test_a_damaged_record_of_checksums_is_one_line(server, tmp_path):
 
 
 # ---- where files are looked for ------------------------------------------------------------------------
-
-
-def idx(array: np.ndarray) -> bytes:
-    return gzip.compress(
-        np.array([0x0800 + array.ndim, *array.shape], ">u4").tobytes() + array.tobytes(), mtime=0
-    )
 
 
 @pytest.fixture

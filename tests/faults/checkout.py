@@ -15,8 +15,8 @@ import psutil
 
 from tests.pipeline.running import BIN, kill_all
 from tests.pipeline.running import workers as workers_of
+from tests.repository import commit, copy_files
 
-ROOT = Path(__file__).parents[2]
 NOT_INHERITED = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
 
 TABLE = """\
@@ -60,24 +60,13 @@ class Checkout:
     @classmethod
     def make(cls, root: Path) -> Checkout:
         """This repository's files as they are, committed, with one small table whose data are divided."""
-        listed = ("git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
-            if (ROOT / name).is_file() and not name.startswith(("reports/", "results/", "tests/")):
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, root / name)
-        (root / "dvc.lock").unlink(missing_ok=True)
+        copy_files(root, "dvc.lock", "reports/", "results/", "tests/")
         made = cls(root)
         made.table.write_text(TABLE)
         params = root / "params.yaml"
         params.write_text(params.read_text().replace("- digits", "- small"))
-        me = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
-        for command in (
-            ("git", "init", "--quiet"),
-            ("git", "add", "--all"),
-            ("git", *me, "commit", "--quiet", "--message", "start"),
-            ("dvc", "repro", "--quiet", "partition@small"),
-        ):
-            assert made.run(*command) == 0, made.said
+        commit(root)
+        assert made.run("dvc", "repro", "--quiet", "partition@small") == 0, made.said
         return made
 
     def copy(self, root: Path) -> Checkout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,12 @@ def metrics_of(accuracy: float, diverged_at: int | None = None) -> Metrics:
     entry = Evaluated(round=2, train_loss=1.0, bytes_down=0, bytes_up=0, **moments)
     client = ClientResult(0, train=8, test=8, accuracy=accuracy)
     return Metrics("post_aggregation", (entry,), (client,), 0, 0, diverged_at=diverged_at)
+
+
+def with_metrics(record: Record, **changes: Any) -> Record:
+    """The record with other fields of its metrics."""
+    metrics = replace(record.metrics, **changes)
+    return replace(record, result=replace(record.success, metrics=metrics))
 
 
 def finish(

@@ -133,22 +133,13 @@ def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.ra
     curve[-1] = accuracy
     moved = 0 if method == "local" else 250_000 * (2 if method in ("fedfomo", "feddyn") else 1)
 
-    def moment(values: np.ndarray) -> dict[str, Any]:
-        best = int(np.argmax(values))
-        pooled = {"last": values[-1], "best": values[best], "best_round": evaluated[best]}
-        mean = {"last": values[-1] - 1, "best": values[best] - 1, "best_round": evaluated[best]}
-        return {"pooled": pooled, "client_mean": mean, "client_mean_weighted": pooled}
-
     def evaluation(value: float) -> dict[str, float]:
         pooled, loss = round(value, 4), 2.3 * np.exp(-value / 40)
         return {"pooled": pooled, "client_mean": pooled - 1, "client_mean_weighted": pooled, "loss": loss}
 
     local = np.minimum(curve + 5, 100)
     return {
-        "accuracy": moment(curve),
-        "moments": {"post_aggregation": moment(curve), "post_local": moment(local)},
         "headline": "post_aggregation",
-        "loss": {"last": 2.3 * np.exp(-accuracy / 40)},
         "rounds": [
             {
                 "round": r,
@@ -257,11 +248,8 @@ def fake_results(
             cells.append(entry)
     return {
         "table": table,
-        "title": "Made-up numbers",
         "config": {
             "title": "Made-up numbers",
-            "paper": None,
-            "note": None,
             "dataset": "digits",
             "model": "cnn_digits",
             "clients": clients,
@@ -271,13 +259,12 @@ def fake_results(
                     "label": SETTINGS[setting][0],
                     "partition": SETTINGS[setting][1],
                     "clients": clients,
-                    "published": None,
                 }
                 for setting in list(SETTINGS)[:settings]
             },
-            "methods": [{"method": m, "label": METHODS[m], "as": m, "params": {}} for m in chosen],
+            "methods": [{"method": m, "label": METHODS[m], "as": m} for m in chosen],
             "seeds": list(range(seeds)),
-            "evaluation": {"every": 5, "metric": "pooled", "which": "last", "moment": "headline"},
+            "evaluation": {"every": 5},
             "search": {"trials": search} if search else None,
             "published": published,
             "sources": {"rounds": "ours: the paper does not say"},

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,13 +14,12 @@ import pytest
 
 from pfl.engine.metrics import Metrics
 from pipeline.store.results import load_results
+from tests.pipeline.running import BIN
+from tests.repository import commit, copy_files
 from tests.test_fingerprint import METHOD, NETWORK, replace
 from tests.test_registry import install
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 
 TABLE = """\
 title: A table for the end-to-end test
@@ -48,24 +46,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository's files as they are, in a repository of their own with a tiny table."""
     folder = tmp_path_factory.mktemp("clone")
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("reports/", "results/")) and name != "dvc.lock":
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((ROOT / name).read_bytes())
+    copy_files(folder, "dvc.lock", "reports/", "results/")
     (folder / "tables/tiny.yaml").write_text(TABLE)
     (folder / "params.yaml").write_text(PARAMS)
-    for command in (
-        ["git", "init", "--quiet"],
-        ["git", "config", "user.name", "Tests"],
-        ["git", "config", "user.email", "tests@example.org"],
-    ):
-        subprocess.run(command, cwd=folder, check=True)
     commit(folder)
     return folder
 
@@ -97,12 +80,6 @@ def run(clone: Path) -> Run:
         return done
 
     return in_clone
-
-
-def commit(folder: Path) -> None:
-    subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
-    saved = ["git", "commit", "--quiet", "--allow-empty", "--message", "state"]
-    subprocess.run(saved, cwd=folder, check=True)
 
 
 def rows(clone: Path) -> dict[str, dict]:

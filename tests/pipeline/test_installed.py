@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.running import BIN
+from tests.repository import ROOT, commit
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 TABLE = """\
 title: A table for the test of the wheel
 dataset: digits
@@ -63,9 +64,7 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(run, tmp_pat
     run("pfl", "init", "study", cwd=tmp_path)
     (study / "tables/base.yaml").write_text(TABLE)
     (study / "tables/digits.yaml").write_text("extends: base\nseeds: [1]\n")
-    run("git", "add", "tables", cwd=study)
-    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
-    run("git", *person, "commit", "--quiet", "--all", "--message", "Begin", cwd=study)
+    commit(study)
     assert "digits: 1 cell, 1 run" in run("pfl", "check", cwd=study / "tables")
     run("dvc", "repro", cwd=study)
     (row,) = map(json.loads, (study / "results/ledger/digits.jsonl").read_text().splitlines())

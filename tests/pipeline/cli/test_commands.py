@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from pipeline.spec.table import Subset, Table
 from tests.command import pfl
 from tests.pipeline.conftest import printed
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
-
-COMMIT = ["-c", "user.name=Tests", "-c", "user.email=tests@example.org", "commit", "-qm", "state"]
+from tests.repository import commit
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -111,8 +109,7 @@ def test_what_is_exported_is_written_where_the_command_is_given():
 
 def test_a_refused_experiment_says_how_to_undo_its_options(monkeypatch):
     monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0" * 40)  # as DVC does in `dvc exp run`
-    for command in (["init", "-q"], ["add", "params.yaml"], COMMIT):
-        subprocess.run(["git", *command], check=True)
+    commit(Path())
     Path("params.yaml").write_text("tables: [smal]\n")  # as `-S 'tables=[smal]'` does
     done = pfl("stage", "check")
     assert done.returncode == 2

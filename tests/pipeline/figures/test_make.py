@@ -21,6 +21,7 @@ from pipeline.spec.table import Subset
 from pipeline.store.rows import read_record
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
+from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.figures.conftest import run_here
 
@@ -84,8 +85,7 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
 
     def run(**accuracies: float | None):
         clients = tuple(ClientResult(int(name[1:]), 8, 8, value) for name, value in accuracies.items())
-        metrics = replace(record.metrics, per_client=clients)
-        return replace(record, result=replace(record.success, metrics=metrics))
+        return with_metrics(record, per_client=clients)
 
     runs = [run(c0=50.0, c2=60.0, c3=None), run(c1=20.0, c2=70.0, c3=40.0)]
     cell = SimpleNamespace(setting="iid", row="spfl")
@@ -198,8 +198,7 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
     failing = {1}
 
     def diverged(row):
-        metrics = replace(row.metrics, diverged_at=1 if row.seed in failing else None)
-        return replace(row, result=replace(row.success, metrics=metrics))
+        return with_metrics(row, diverged_at=1 if row.seed in failing else None)
 
     real = trials.run_trial
     monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])

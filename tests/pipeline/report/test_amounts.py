@@ -15,6 +15,7 @@ from pipeline.columns import COLUMNS, Column, columns_of
 from pipeline.report.amounts import quantities, quantity, value_range
 from pipeline.report.formats import comma_separated, metrics
 from pipeline.report.summary import Entry
+from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import fake_results, summary_of
 
 
@@ -25,8 +26,7 @@ def entry() -> Entry:
 
 def with_accuracies(record: Record, *accuracies: float | None) -> Record:
     clients = tuple(ClientResult(client, 10, 5, one) for client, one in enumerate(accuracies))
-    metrics = replace(record.metrics, per_client=clients)
-    return replace(record, result=replace(record.success, metrics=metrics))
+    return with_metrics(record, per_client=clients)
 
 
 def test_megabytes_count_both_directions(entry):
@@ -56,14 +56,13 @@ def test_a_record_without_accuracies_of_clients_has_neither(entry):
     assert value_range([None]) == ""
 
 
-def with_metric(record: Record, metric: ClientMetric) -> Record:
-    metrics = replace(record.metrics, client_metrics={"auroc": metric})
-    return replace(record, result=replace(record.success, metrics=metrics))
+def with_auroc(record: Record, metric: ClientMetric) -> Record:
+    return with_metrics(record, client_metrics={"auroc": metric})
 
 
 def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_clients(entry):
     seeds = [ClientMetric(0.8, 0.6, [0.6]), ClientMetric(0.9, math.nan, [math.nan])]
-    rows = tuple(with_metric(*pair) for pair in zip(entry.rows, seeds, strict=True))
+    rows = tuple(with_auroc(*pair) for pair in zip(entry.rows, seeds, strict=True))
     columns = columns_of(rows)
     assert list(columns) == [*COLUMNS, "auroc", "auroc_client_mean"]
     pooled, mean = (quantity(replace(entry, rows=rows), columns[name]) for name in list(columns)[-2:])
@@ -73,9 +72,7 @@ def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_cli
 
 def test_a_metric_replaces_no_column_of_its_name(entry):
     metrics = {name: ClientMetric(0.8, 0.6, [0.6]) for name in ("seconds", "hits", "hits_client_mean")}
-    result = entry.rows[0].success
-    result = replace(result, metrics=replace(result.metrics, client_metrics=metrics))
-    columns = columns_of([replace(entry.rows[0], result=result)])
+    columns = columns_of([with_metrics(entry.rows[0], client_metrics=metrics)])
     assert columns["seconds"] == COLUMNS["seconds"]
     assert len(columns) == len(COLUMNS) + 2 * len(metrics)
     assert columns["metric_seconds"].heading == "seconds, pooled"
@@ -83,8 +80,7 @@ def test_a_metric_replaces_no_column_of_its_name(entry):
 
 def test_unseen_clients_have_a_column_as_received_one_adapted_and_one_from_scratch(entry):
     accuracies = [Accuracy(pooled, 0.0, 0.0, 1.0) for pooled in (20.0, 70.0, 60.0)]
-    metrics = replace(entry.rows[0].metrics, unseen=Unseen(*accuracies, ()))
-    row = replace(entry.rows[0], result=replace(entry.rows[0].success, metrics=metrics))
+    row = with_metrics(entry.rows[0], unseen=Unseen(*accuracies, ()))
     columns = columns_of([row, entry.rows[1]])
     assert list(columns) == [*COLUMNS, "unseen_received", "unseen_adapted", "unseen_scratch"]
     shown = [quantity(replace(entry, rows=(row,)), column) for column in list(columns.values())[-3:]]
@@ -93,14 +89,14 @@ def test_unseen_clients_have_a_column_as_received_one_adapted_and_one_from_scrat
 
 
 def test_a_metric_that_is_no_single_number_has_no_column(entry):
-    row = with_metric(entry.rows[0], ClientMetric([0.5, 0.7], [0.5, 0.7]))
+    row = with_auroc(entry.rows[0], ClientMetric([0.5, 0.7], [0.5, 0.7]))
     assert list(columns_of([row])) == list(COLUMNS)
 
 
 def test_every_number_of_a_metric_is_in_a_csv_with_its_place(entry):
     arrays = [[0.5, math.nan], [0.7, 0.2]]
     rows = tuple(
-        with_metric(row, ClientMetric(*[array] * 2)) for row, array in zip(entry.rows, arrays, strict=True)
+        with_auroc(row, ClientMetric(*[array] * 2)) for row, array in zip(entry.rows, arrays, strict=True)
     )
     summary = summary_of(fake_results(methods=3, seeds=2))
     line = replace(summary.pinned[0], entries={entry.setting: replace(entry, rows=rows)})

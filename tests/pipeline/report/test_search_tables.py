@@ -26,6 +26,11 @@ def step(trial: int, until: int, value: float | None, samples: int | None, **par
     return RecordedStep(trial, 0, until, params, value, samples, error=None)
 
 
+def notes_of(results: dict) -> tuple[str, ...]:
+    """The notes on the search of Local."""
+    return next(one.notes for one in search_tables.searches(summary_of(results)) if one.label == "Local")
+
+
 def test_a_cell_says_what_was_selected_and_by_how_much(summary):
     searched = search_tables.searches(summary)
     assert len(searched) == len(summary.results.cells)
@@ -51,17 +56,14 @@ def test_a_search_whose_best_trial_sits_at_an_end_says_which_range_to_widen():
     cell = cell_of(results, "cifar10-0.1/local")
     for trial, lr in enumerate((0.05, 0.2999, 0.01)):
         cell["searched"][trial] = search_step(cell["cell"], trial, lr, 50.0 + trial % 2)
-    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
-    assert by_label["Local"] == ("widen lr: the best trial (0.3) is at its upper end",)
+    assert notes_of(results) == ("widen lr: the best trial (0.3) is at its upper end",)
     cell["searched"][1] = search_step(cell["cell"], 1, 0.2999, 10.0)
-    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
-    assert by_label["Local"] == ()
+    assert notes_of(results) == ()
 
 
 def test_with_enough_trials_the_importance_comes_first():
     results = fake_results(settings=1, seeds=2, search=12)
-    notes = next(one.notes for one in search_tables.searches(summary_of(results)) if one.label == "Local")
-    assert notes[0] == "importance: lr 1.00"
+    assert notes_of(results)[0] == "importance: lr 1.00"
 
 
 @pytest.mark.parametrize(
@@ -117,12 +119,9 @@ def test_a_validation_accuracy_is_that_of_the_comparison_and_not_of_the_seed_tha
 def test_a_search_that_moves_the_moment_of_evaluation_says_so():
     results = fake_results(settings=1, seeds=2, search=3)
     results["config"]["methods"][0] |= {"method": "perfedavg"}
-    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
-    assert any("adapt_epochs is searched: part of a gain" in note for note in by_label["Local"])
+    assert any("adapt_epochs is searched: part of a gain" in note for note in notes_of(results))
     results["config"]["evaluation"] |= {"moment": "post_aggregation"}
-    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
-    assert not any("adapt_epochs" in note for note in by_label["Local"])
+    assert not any("adapt_epochs" in note for note in notes_of(results))
     results["config"]["evaluation"] |= {"moment": "headline"}
     results["config"]["search"] |= {"space": {"adapt_epochs": "pinned"}}
-    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
-    assert not any("adapt_epochs" in note for note in by_label["Local"])
+    assert not any("adapt_epochs" in note for note in notes_of(results))

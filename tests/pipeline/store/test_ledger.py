@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.metrics import Metrics
 from pfl.run.trials import Record, json_ready, split_checksum
 from pipeline.store import rows
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.rows import read_record
-from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of
+from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of, with_metrics
 from tests.pipeline.store.conftest import LOCAL, PUBLISHED, lines, stamped
 
 EDITED = dataclasses.replace(SOURCES, dirty=True)
@@ -28,10 +27,6 @@ def other(ledger) -> Record:
     first, second = islice(iter(scheduler_of(ledger).next, None), 2)
     assert first.keys() != second.keys()
     return fake_run(second)[0]
-
-
-def with_metrics(row: Record, metrics: Metrics) -> Record:
-    return dataclasses.replace(row, result=dataclasses.replace(row.success, metrics=metrics))
 
 
 def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
@@ -202,7 +197,7 @@ def test_a_refused_row_is_kept_and_not_served_and_the_row_of_another_run_is(ledg
     reopened = Ledger(SOURCES)
     assert reopened.get(row.key) is None
     assert reopened.refused == {row.key: "off by 3 points"}
-    again = with_metrics(row, metrics_of(12.5))
+    again = with_metrics(row, rounds=metrics_of(12.5).rounds)
     reopened.append(again)
     publish("small")
     assert Ledger(SOURCES).get(row.key).metrics == again.metrics
@@ -232,7 +227,7 @@ def test_the_rows_of_a_table_are_read_without_their_numbers(ledger, row, other):
 def test_a_key_can_have_a_row_with_further_moments(ledger, row):
     (last,) = row.metrics.rounds
     partial, whole = (
-        with_metrics(row, dataclasses.replace(row.metrics, rounds=(first, last)))
+        with_metrics(row, rounds=(first, last))
         for first in (dataclasses.replace(last, round=1, post_local=None), dataclasses.replace(last, round=1))
     )
     ledger.append(partial)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.rows import read_rows
-from tests.faults.checkout import ROOT
+from tests.repository import ROOT
 
 FILES = sorted((ROOT / PUBLISHED).glob("*.jsonl"))
 

@@ -19,8 +19,9 @@ from pipeline.store.refusals import Refusal, refuse
 from pipeline.sweep import dependencies as module
 from pipeline.sweep.dependencies import code_digest, dependencies
 from pipeline.sweep.why import why
-from tests.faults.checkout import ROOT, Checkout
+from tests.faults.checkout import Checkout
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from tests.repository import ROOT
 
 SEARCH, RANGES = "pipeline/sweep/search.py", "pipeline/spec/search_space.py"
 SCORES = "pipeline/store/scores.py"

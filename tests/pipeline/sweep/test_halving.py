@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.sweep.budget import Account, Outcome, SearchPlan, SearchStep
-from pipeline.sweep.halving import bracket, brackets, cost
+from pipeline.sweep.halving import bracket, brackets, cost, driven
 
 
 class Numbers:
@@ -21,35 +21,26 @@ class Numbers:
         self.asked += count
         return list(range(self.asked - count, self.asked))
 
+    def outcome(self, step: SearchStep) -> Outcome:
+        return Outcome(self.value(step.trial), step.until)
+
     def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
         if ended:
             self.ended[trial] = until
-
-
-def run(steps, value) -> tuple[list[list[SearchStep]], object]:
-    """All batches of a generator, and what it returns."""
-    batches = []
-    try:
-        batch = next(steps)
-        while True:
-            batches.append(batch)
-            batch = steps.send([Outcome(value(step.trial), step.until) for step in batch])
-    except StopIteration as end:
-        return batches, end.value
 
 
 def run_bracket(proposals, trials, rungs) -> tuple[list[list[SearchStep]], dict[int, float]]:
     """All batches of one bracket, and the values of the trials that it has trained to the end."""
     completed: dict[int, float] = {}
     account = Account(SearchPlan(tuple(rungs), (4, 5)))
-    batches, _ = run(bracket(proposals, trials, rungs, account, completed), proposals.value)
+    batches, _ = driven(bracket(proposals, trials, rungs, account, completed), proposals.outcome)
     return batches, completed
 
 
 def run_brackets(plan: SearchPlan) -> tuple[list[list[SearchStep]], Numbers]:
     """All batches of a search's brackets, and where its trials came from."""
     proposals = Numbers()
-    batches, _ = run(brackets(proposals, Account(plan)), proposals.value)
+    batches, _ = driven(brackets(proposals, Account(plan)), proposals.outcome)
     return batches, proposals
 
 

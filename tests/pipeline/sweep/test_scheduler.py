@@ -11,7 +11,7 @@ from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import checkpoint_folder
-from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of
+from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of, with_metrics
 
 
 def keys(trials) -> list[str]:
@@ -267,8 +267,7 @@ def with_a_first_round(record, moments):
     (last,) = record.metrics.rounds
     others = dict.fromkeys(last.moments.keys() - set(moments))
     first = dataclasses.replace(last, round=1, **others)
-    metrics = dataclasses.replace(record.metrics, rounds=(first, last))
-    return dataclasses.replace(record, result=dataclasses.replace(record.success, metrics=metrics))
+    return with_metrics(record, rounds=(first, last))
 
 
 def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):

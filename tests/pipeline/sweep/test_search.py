@@ -15,6 +15,7 @@ from pipeline.spec.search_space import Search
 from pipeline.store.results import Comparison, Selection
 from pipeline.sweep import outputs
 from pipeline.sweep.budget import Outcome, SearchPlan
+from pipeline.sweep.halving import driven
 from pipeline.sweep.search import Study, on_validation, plan_of, planned, search, selected
 
 TEN = Search(trials=10)
@@ -39,16 +40,11 @@ def selection(study: Study, plan: SearchPlan, value, rate=lambda _: 1) -> tuple[
         value: the accuracy of a trial with a seed.
         rate: the samples that a trial trains on in a round.
     """
-    steps, trained = search(study, plan), []
-    try:
-        batch = next(steps)
-        while True:
-            trained += batch
-            batch = steps.send(
-                [Outcome(value(step.trial, step.seed), rate(step.trial) * step.until) for step in batch]
-            )
-    except StopIteration as end:
-        return trained, end.value
+    batches, decision = driven(
+        search(study, plan),
+        lambda step: Outcome(value(step.trial, step.seed), rate(step.trial) * step.until),
+    )
+    return [step for batch in batches for step in batch], decision
 
 
 def test_the_pinned_configuration_is_tried_first():

@@ -20,7 +20,7 @@ from pipeline.store.verification import Verification
 from pipeline.sweep import verify as module
 from pipeline.sweep.verify import drawn
 from tests.command import pfl
-from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
+from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of, with_metrics
 
 PUBLISHED = Path("results/ledger/small.jsonl")
 OTHER = Hardware("another CPU", 2, 1, None, "cpu", "loop")
@@ -150,7 +150,7 @@ def off_by_a_point(row: Record) -> Record:
     headline = row.metrics.headline
     moved = replace(last.moments[headline], pooled=last.moments[headline].pooled - 1)
     rounds.append(replace(last, **{headline: moved}))
-    return replace(row, result=replace(row.success, metrics=replace(row.metrics, rounds=tuple(rounds))))
+    return with_metrics(row, rounds=tuple(rounds))
 
 
 def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):

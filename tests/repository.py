@@ -1,0 +1,31 @@
+"""This repository's files in another folder, and a commit there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def copy_files(folder: Path, *left_out: str) -> None:
+    """Copy this repository's files as they are, except those whose path begins with one of ``left_out``."""
+    listed = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in names:
+        if (ROOT / name).is_file() and not name.startswith(left_out):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+
+
+def commit(folder: Path) -> None:
+    """Commit all files of a folder, which becomes a repository unless it is one."""
+    for command in (
+        ("init", "--quiet"),
+        ("config", "user.name", "Tests"),
+        ("config", "user.email", "tests@example.org"),
+        ("add", "--all"),
+        ("commit", "--quiet", "--allow-empty", "--message", "state"),
+    ):
+        subprocess.run(["git", *command], cwd=folder, check=True)
