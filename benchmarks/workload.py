@@ -137,7 +137,7 @@ def write(
         **asdict(commit()),
     }
     json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    json_file.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"written to {json_file}")
 
 
