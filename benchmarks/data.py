@@ -171,12 +171,11 @@ def _environment() -> jinja2.Environment:
 
 def _present() -> list[str]:
     """The names of the data sets that are here, the one that is drawn among them."""
-    from pfl.data.locate import locate
+    from pfl.data.locate import locate, source_place
 
-    given = os.environ.get("DATA_SOURCE")
-    source = Path(given).expanduser() if given else None
+    source = source_place()
     if source and source.is_file():
-        raise InvalidInput("DATA_SOURCE", given, "a folder: every data set is looked for there")
+        raise InvalidInput("DATA_SOURCE", str(source), "a folder: every data set is looked for there")
     names = [name for name in DATASETS if locate(name, source, RAW)]
     if DRAWN_ON not in names:
         place = f"in the folder DATA_SOURCE or in {RAW / DRAWN_ON}"

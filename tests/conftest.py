@@ -15,6 +15,7 @@ import torch
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
+from pfl.core.files import cache_root
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
@@ -56,6 +57,16 @@ if find_spec("ray") is None:
 def pytest_configure() -> None:
     """Let Ctrl-C interrupt, which a shell's background jobs and all that they start ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """A home folder, which does not exist yet; the working directory is another folder, and empty."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PFL_CACHE", str(cache_root()))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 @pytest.fixture(autouse=True)

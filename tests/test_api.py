@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +14,6 @@ from matplotlib.container import ErrorbarContainer
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
-from pfl.core.files import cache_root
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
 from pfl.testing.synthetic import make_clients, make_dataset
@@ -188,12 +188,7 @@ def test_a_mistake_is_one_clear_line(arguments, line):
         pfl.simulate(**arguments)
 
 
-def test_a_tilde_in_a_path_is_the_home_folder(tmp_path, monkeypatch):
-    home, here = tmp_path / "home", tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    monkeypatch.setenv("PFL_CACHE", str(cache_root()))
-    monkeypatch.setenv("HOME", str(home))
+def test_a_tilde_in_a_path_is_the_home_folder(home):
     execution = Execution(save="~/models.pt", checkpoint_dir="~/state")
     pfl.simulate(clients=4, execution=execution, **SHORT)
     assert pfl.load_models("~/models.pt").clients == 4
@@ -201,7 +196,7 @@ def test_a_tilde_in_a_path_is_the_home_folder(tmp_path, monkeypatch):
     digits = pfl.load("digits")
     digits.save("~/own.npz")
     assert pfl.load("~/own.npz", progress=False).content == digits.content
-    assert not any(here.iterdir())
+    assert not any(Path.cwd().iterdir())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from pfl.cli.doctor import doctor
 from pfl.cli.options import texts
 from pfl.core.config import CHECKPOINT_EVERY, Config, Execution
 from pfl.core.errors import OptionWarning
-from pfl.core.files import cache_root
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
@@ -124,17 +123,12 @@ def test_a_checkpoint_of_a_run_is_one_of_simulate(tmp_path):
     assert rounds == []
 
 
-def test_a_tilde_that_the_shell_left_is_the_home_folder(tmp_path, monkeypatch):
-    home, here = tmp_path / "home", tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    monkeypatch.setenv("PFL_CACHE", str(cache_root()))
-    monkeypatch.setenv("HOME", str(home))
+def test_a_tilde_that_the_shell_left_is_the_home_folder(home):
     files = ("--json=~/result.json", "--save=~/models.pt", "--checkpoint=~/state")
     done = pfl("run", *QUICK, *files)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in home.iterdir()} == {"result.json", "models.pt", "state"}
-    assert not any(here.iterdir())
+    assert not any(Path.cwd().iterdir())
 
 
 def test_several_seeds_give_several_results(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import warnings
 import zipfile
 from collections import Counter
@@ -25,7 +24,7 @@ from pfl.data.archive import check_archive
 from pfl.data.cache import Content
 from pfl.data.datasets import DATASETS, _npz
 from pfl.data.definition import Definition
-from pfl.data.locate import Located, download, locate
+from pfl.data.locate import Located, download, locate, source_place
 from pfl.data.resize import Resize, resized
 from pfl.data.shape import Shape, TokenShape, described
 
@@ -261,9 +260,8 @@ def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition
 
 
 def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located | None:
-    given = source or os.environ.get("DATA_SOURCE")
     with _reading(name_or_path):
-        return locate(name_or_path, expanded(given, "DATA_SOURCE") if given else None, raw)
+        return locate(name_or_path, source_place(source), raw)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,16 @@ def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
             raise InvalidInput("DATA_SOURCE", str(source), "an existing file or folder")
         located = _in(source, name, definition, folder)
     return located or _in(folder, name, definition, folder)
+
+
+def source_place(given: str | Path | None = None) -> Path | None:
+    """The file or folder in which data sets are looked for first: ``given``, or the variable DATA_SOURCE.
+
+    Raises:
+        InvalidInput: it is no path, or begins with the ~ of an unknown user.
+    """
+    given = given or os.environ.get("DATA_SOURCE")
+    return expanded(given, "DATA_SOURCE") if given else None
 
 
 def download(name: str, raw: Path, progress: bool) -> Located:

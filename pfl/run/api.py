@@ -100,7 +100,8 @@ def simulate(
         InvalidInput: an argument is not accepted.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
-    execution = _checked(execution)
+    check_execution(execution)
+    execution = _with_home(execution)
     if not (label is None or (isinstance(label, str) and label.strip())):
         raise InvalidInput("label", label, "a name for frames and plots, or None")
     chosen, clients = _seeds(seeds), _plain(clients)
@@ -155,14 +156,8 @@ def simulate(
     return _labelled(results, label or method)
 
 
-def _checked(execution: Execution) -> Execution:
-    """``execution``, checked, with the home folder in place of ~ in its paths."""
-    check_execution(execution)
-    moments, until = execution.moments, execution.until
-    if not isinstance(moments, tuple | list):
-        raise InvalidInput("moments", repr(moments), "a tuple of moments; () means all")
-    if not (until is None or type(until) is int):
-        raise InvalidInput("until", repr(until), "a round, as an integer, or None")
+def _with_home(execution: Execution) -> Execution:
+    """``execution`` with the home folder in place of ~ in its paths."""
     folder, file = execution.checkpoint_dir, execution.save
     return dataclasses.replace(
         execution,

@@ -138,6 +138,11 @@ def check_execution(execution: Execution) -> None:
     workers = execution.workers
     holds = workers is None or (type(workers) is int and 1 <= workers <= MOST_THREADS)
     _check("workers", workers, holds, accepted)
+    moments, until = execution.moments, execution.until
+    accepted = "a tuple of moments; () means all"
+    _check("moments", repr(moments), isinstance(moments, tuple | list), accepted)
+    accepted = "a round, as an integer, or None"
+    _check("until", repr(until), until is None or type(until) is int, accepted)
 
 
 def execution_warnings(execution: Execution) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def add_commands(app: typer.Typer) -> None:
     search.command("import")(in_project(import_trials_))
     app.add_typer(search, name="search")
     leaderboard = typer.Typer(help="Rank a method on a leaderboard.", no_args_is_help=True)
-    leaderboard.command("add")(in_project(add_))
+    leaderboard.command("add")(in_project(add_to_leaderboard))
     app.add_typer(leaderboard, name="leaderboard")
     export = typer.Typer(help="Write results in standard formats.", no_args_is_help=True)
     export.command()(in_project(exports.rocrate))
@@ -277,7 +277,7 @@ def import_trials_(
     print("\n".join(import_trials(table, sources)))
 
 
-def add_(
+def add_to_leaderboard(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="A plugin's method; see `pfl methods`.")],
     table: Annotated[
         str, typer.Option(help="A table with `report: leaderboard`; the default takes minutes.")

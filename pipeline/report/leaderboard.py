@@ -159,7 +159,7 @@ class Board:
         """What the page does not show, in sentences."""
         table, records, settings = self.summary.table, self.summary.rows, self.summary.settings
         networks = {record.config["model"] for record in records}
-        datasets = {table.datasets[name] for name in settings}  # a record has the name of its time
+        datasets = {table.datasets[name] for name in settings}  # a record keeps a former name
         seeds = amount(len(table.seeds), "seed")
         lines = [
             f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "

@@ -77,7 +77,7 @@ def extended(base: Mapping[str, Any], own: Source, name: str) -> dict[str, Any]:
     if isinstance(sources := content.get("sources"), dict):
         stated = own.content.get("sources") or {}
         content["sources"] = {
-            key: text for key, text in sources.items() if key in stated or has(content, str(key))
+            key: text for key, text in sources.items() if key in stated or has_entry(content, str(key))
         }
     return content
 
@@ -129,7 +129,7 @@ def _row_name(row: Any) -> str:
     return str(row.get("as", row.get("method")) if isinstance(row, dict) else row)
 
 
-def has(content: Mapping[str, Any], key: str) -> bool:
+def has_entry(content: Mapping[str, Any], key: str) -> bool:
     """Whether a table has what a key of its ``sources`` names."""
     first, _, rest = key.partition(".")
     settings, rows = content.get("settings"), content.get("methods")

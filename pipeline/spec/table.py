@@ -14,7 +14,7 @@ from pydantic import Field, PlainValidator, model_validator
 from pfl.core.errors import InvalidInput, check_names, unknown_name
 from pfl.methods import METHODS
 from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form, target
-from pipeline.spec.extends import extended, has, lineage
+from pipeline.spec.extends import extended, has_entry, lineage
 from pipeline.spec.paths import table_names
 from pipeline.spec.published import Published, PublishedTable, find, published_cells
 from pipeline.spec.reported import Evaluation
@@ -259,7 +259,7 @@ def _checked(content: Any, model: type[M], file: Path) -> M:
     values = {name: value for name, value in table if value is not None} | content
     with located(str(file)):
         for key in table.sources:
-            if not has(values, key):
+            if not has_entry(values, key):
                 accepted = "a key, a row or a column of the table, as in schedule.lr or methods.fedavg"
                 raise InvalidInput("sources", key, accepted)
             first, _, rest = key.partition(".")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from pfl.core.files import expanded, write_json, write_text
 from pfl.data.checksum import digest
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
-from pfl.data.locate import locate
+from pfl.data.locate import locate, source_place
 from pfl.data.partition import Partition, follows_run, make_division, of_seed, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
@@ -131,27 +130,27 @@ def partition(name: str, part: Table | None = None) -> None:
     for division, cell in by_partition(wanted).items():
         dataset = load_data(cell.dataset, manifest)
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
-        made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
-        divided_so = [other for other in wanted if other.partition_name == division]
+        of_first_seed, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
+        cells_of_division = [other for other in wanted if other.partition_name == division]
         with located(f"{table_file(name)}: setting {cell.setting}"):
-            for other in divided_so:
-                other.evaluation.check_clients(made.clients)
-            for shares in set(map(_held_out, divided_so)):
+            for other in cells_of_division:
+                other.evaluation.check_clients(of_first_seed.clients)
+            for shares in set(map(_held_out, cells_of_division)):
                 for own in {of_seed(divided, seed) for seed in seeds}:
                     _check_held_out(own, shares, dataset.labels)
         save_division(divided, name, division)
-        notes = [*dataset.notes, *made.notes]
+        notes = [*dataset.notes, *of_first_seed.notes]
         if follows_run(spec):
             notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")
         file = partition_file(name, division)
-        facts = made.statistics(dataset.labels, len(dataset.classes))
+        facts = of_first_seed.statistics(dataset.labels, len(dataset.classes))
         write_json(
             file.with_suffix(".json"),
-            {"spec": spec, "checksum": made.checksum, "notes": notes, **facts},
+            {"spec": spec, "checksum": of_first_seed.checksum, "notes": notes, **facts},
         )
-        figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
+        figure = plot(of_first_seed, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         write_text(file.with_suffix(".svg"), svg_text(figure))
-        print(f"{division}: {spec}, {made.clients} clients")
+        print(f"{division}: {spec}, {of_first_seed.clients} clients")
 
 
 def _held_out(cell: Cell) -> tuple[tuple[str, float], ...]:
@@ -178,9 +177,8 @@ def _is_absent(name: str) -> bool:
     name = resized(name)[0]
     if name not in DATASETS:
         return not expanded(name, "dataset").exists()
-    source = expanded(os.environ.get("DATA_SOURCE", ""), "DATA_SOURCE")
-    place = source if source.name and source.is_dir() else None
-    return locate(name, place, Path("data/raw")) is None
+    source = source_place()
+    return locate(name, source if source and source.is_dir() else None, Path("data/raw")) is None
 
 
 def _described(dataset: Dataset) -> dict[str, Any]:
