@@ -229,6 +229,33 @@ def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():
         pfl.simulate(clients=4, metrics=[failing], on_round=lambda *_: pytest.fail("a round"), **SHORT)
 
 
+def test_a_metric_that_fails_on_a_single_class_is_one_clear_line_before_the_first_round():
+    def failing(_, labels):
+        return 1 / (labels != labels[0]).sum().item()
+
+    def counts(_, labels):
+        return np.unique(labels, return_counts=True)[1]
+
+    for metric, why in ((failing, "ZeroDivisionError"), (counts, "ValueError: an array of another shape")):
+        with pytest.raises(InvalidInput, match=rf"^metrics: {metric.__name__} .* a single class \({why}"):
+            pfl.simulate(clients=4, metrics=[metric], on_round=lambda *_: pytest.fail("a round"), **SHORT)
+
+
+def test_functions_of_one_name_are_refused_and_the_name_of_another_column_has_a_prefix():
+    def pooled(*_):
+        return -1
+
+    def accuracy(*_):
+        return -2
+
+    with pytest.raises(InvalidInput, match=r"^metrics: <lambda> .* different names"):
+        pfl.simulate(clients=4, metrics=[lambda *_: 1, lambda *_: 2], **SHORT)
+    runs = pfl.simulate(clients=4, metrics=[pooled, accuracy], **SHORT)
+    summary, clients = runs.to_frame("summary"), runs.to_frame("clients")
+    assert (summary["pooled"] >= 0).all() and (summary["metric_pooled"] == -1).all()
+    assert (clients["accuracy"] >= 0).all() and (clients["metric_accuracy"] == -2).all()
+
+
 def test_a_metric_is_a_name_or_a_function():
     def mistakes(scores, labels):
         return (scores.argmax(1) != labels).sum()

@@ -115,9 +115,7 @@ def simulate(
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     if isinstance(metrics := options.get("metrics"), list | tuple):
-        options["metrics"] = [
-            known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics
-        ]
+        options["metrics"] = _metric_names(metrics)
     named = model if isinstance(model, str) or model is None else known_model(model)
     config = validated(Config(method=method, model=Config.model if named is None else named, **options))
     if config.precision != Config.precision:
@@ -298,6 +296,14 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
     return known_name(MODELS, model)
 
 
+def _metric_names(metrics: Sequence[Any]) -> list[Any]:
+    names = [known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
+    for name, metric in zip(names, metrics, strict=True):
+        if callable(metric) and CLIENT_METRICS[name] is not metric:  # a later one replaced it
+            raise InvalidInput("metrics", name, "functions with different names")
+    return names
+
+
 def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
     """The name of a component: that of its file, or else ``name`` or its own, by which it is registered."""
     file = str(component.__module__).removeprefix(f"{registry.package}.")  # None of code that is executed
@@ -309,18 +315,23 @@ def known_name(registry: Registry[Any], component: Any, name: str | None = None)
 
 
 def check_metrics(names: Sequence[str], classes: int) -> None:
-    """Try metrics on made-up scores, as a simulation computes them after its last round.
+    """Try metrics on made-up scores of all classes and of a single one, as a client may have.
 
     Raises:
-        InvalidInput: a metric does not load, raises an error or returns no numbers.
+        InvalidInput: a metric does not load, raises an error or returns no numbers, or returns other shapes.
     """
     labels = np.arange(min(10 * classes, 1000)) % classes
     scores = np.random.default_rng(0).normal(size=(len(labels), classes))
     for name in names:
-        metric = CLIENT_METRICS[name]
-        try:
-            np.asarray(metric(scores, labels), dtype=np.float64)
-        except (Exception, SystemExit) as error:  # whatever a user's function raises
-            why = f"{type(error).__name__}: {first_line(error)}"
-            accepted = f"a function of scores and labels that returns numbers ({why})"
-            raise InvalidInput("metrics", name, accepted) from error
+        metric, shapes = CLIENT_METRICS[name], set()
+        for what, own in (("", labels), (" for a client with a single class", labels[labels == 0])):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    shapes.add(np.asarray(metric(scores[: len(own)], own), dtype=np.float64).shape)
+                if len(shapes) > 1:
+                    raise ValueError("an array of another shape")
+            except (Exception, SystemExit) as error:  # whatever a user's function raises
+                why = f"{type(error).__name__}: {first_line(error)}"
+                accepted = f"a function of scores and labels that returns numbers, or NaN,{what} ({why})"
+                raise InvalidInput("metrics", name, accepted) from error

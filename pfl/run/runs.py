@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -138,8 +138,9 @@ def _curves(run: Result) -> Iterator[Values]:
 
 def _clients(run: Result) -> Iterator[Values]:
     for place, client in enumerate(run.metrics.per_client):
-        own = {name: metric.per_client[place] for name, metric in run.metrics.scalars.items()}
-        yield {**dataclasses.asdict(client), **own}
+        own = dataclasses.asdict(client)
+        metrics = {name: metric.per_client[place] for name, metric in run.metrics.scalars.items()}
+        yield own | _distinct(metrics, {*run.labels, *own})
 
 
 def _summary(run: Result) -> Iterator[Values]:
@@ -148,7 +149,7 @@ def _summary(run: Result) -> Iterator[Values]:
     for name, metric in run.metrics.scalars.items():
         metrics |= {name: metric.pooled, f"{name}_client_mean": metric.client_mean}
     unseen = run.metrics.unseen.pooled if run.metrics.unseen else {}
-    yield {
+    accuracies = {
         "pooled": pooled.last,
         "client_mean": mean.last,
         "best": pooled.best,
@@ -156,13 +157,20 @@ def _summary(run: Result) -> Iterator[Values]:
         "worst_decile": run.metrics.worst_decile,
         "client_deviation": run.metrics.client_deviation,
         **{f"unseen_{name}": accuracy for name, accuracy in unseen.items()},
-        **metrics,
+    }
+    others = {
         "diverged_at": run.metrics.diverged_at,
         "stopped_at": run.metrics.stopped_at,
         "bytes_down": run.metrics.bytes_down,
         "bytes_up": run.metrics.bytes_up,
         **dataclasses.asdict(run.measured),
     }
+    yield accuracies | _distinct(metrics, {*run.labels, *accuracies, *others}) | others
+
+
+def _distinct(metrics: Values, taken: Container[str]) -> Values:
+    """``metrics``, with a prefix on each name that another column has, as in reports."""
+    return {f"metric_{name}" if name in taken else name: value for name, value in metrics.items()}
 
 
 def _draw_curves(ax: Any, label: str, frame: Any) -> None:
