@@ -331,6 +331,9 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
 def test_runs_of_equal_names_are_told_apart_by_a_label(runs):
     with pytest.raises(InvalidInput, match=r"labels: duplicate run labels \(method pfedsim, seed 0\)"):
         runs + runs
+    with pytest.raises(InvalidInput, match=r"^runs: Result is not accepted; expected .* a slice of them"):
+        runs + runs[0]
+    assert runs[:1] + runs[1:] == runs
     labelled = pfl.simulate("pfedsim", clients=5, label="again", **SHORT)
     assert [run.labels["method"] for run in runs + labelled] == ["pfedsim", "pfedsim", "again"]
 

@@ -38,7 +38,7 @@ class Runs(Sequence["Result"]):
         return f"Runs({'; '.join(_named(run.labels) for run in self)})"
 
     def __getitem__(self, place: Any) -> Any:
-        return self.runs[place]
+        return Runs(self.runs[place]) if isinstance(place, slice) else self.runs[place]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -47,8 +47,10 @@ class Runs(Sequence["Result"]):
         """These runs and others, for example of another method, to compare them in one plot.
 
         Raises:
-            InvalidInput: duplicate run labels.
+            InvalidInput: duplicate run labels, or no runs.
         """
+        if not isinstance(other, Runs):
+            raise InvalidInput("runs", type(other).__name__, "runs of simulate, or a slice of them")
         known = {_named(run.labels) for run in self}
         for run in other:
             if (name := _named(run.labels)) in known:
