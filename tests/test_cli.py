@@ -232,16 +232,17 @@ def test_an_option_that_is_probably_unintended_is_one_line_before_the_run():
     assert line == "pfl: warning: pfedme: lr * lam = 1.5 is above 1, so w overshoots theta"
 
 
-def test_a_file_that_may_not_be_used_is_one_line(monkeypatch):
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EEXIST])
+def test_a_file_that_may_not_be_used_is_one_line(number, monkeypatch):
     def refused(**_):
-        raise PermissionError(errno.EACCES, "Permission denied", "data/mine")
+        raise OSError(number, os.strerror(number), "data/mine")
 
     monkeypatch.setattr("pfl.cli.entry_points", lambda **_: ())  # they add commands to the app
     monkeypatch.setattr("pfl.cli.app", refused)
     done = pfl("run")
     assert (done.returncode, done.stderr) == (
         2,
-        "pfl: error: data/mine cannot be used (Permission denied)\n",
+        f"pfl: error: data/mine cannot be used ({os.strerror(number)})\n",
     )
 
 
