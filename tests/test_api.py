@@ -14,6 +14,7 @@ from matplotlib.container import ErrorbarContainer
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
 from pfl.testing.synthetic import make_clients, make_dataset
@@ -326,6 +327,17 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
         pfl.simulate(Nameless, execution=Execution(checkpoint_dir=str(tmp_path)), **SHORT)
     named = Execution(checkpoint_dir=str(tmp_path), code="nameless, first version")
     assert pfl.simulate(Nameless, clients=4, execution=named, **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"), [(float, {"mu": 1.0}), (float, {}), (str, {"mu": hyper("raw", "a form")})]
+)
+def test_a_field_of_a_method_that_is_no_hyperparameter_is_one_clear_line(kind, fields):
+    own = dataclass(frozen=True)(type("Own", (pfl.Method,), {"__annotations__": {"mu": kind}, **fields}))
+    with pytest.raises(
+        InvalidInput, match=r"^Own\.mu: its declaration is not accepted; expected hyper\(defa"
+    ):
+        pfl.simulate(own, clients=4, **SHORT)
 
 
 def test_runs_of_equal_names_are_told_apart_by_a_label(runs):

@@ -470,12 +470,18 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path):
     assert [path.stem for path in models.iterdir()] == trial.keys()
 
 
-def test_records_do_not_go_into_the_file_of_the_trials(tmp_path):
-    file = tmp_path / "trials.jsonl"
-    file.touch()
-    done = pfl("run-trials", str(file), "--rows", str(file))
-    assert done.returncode == 2
-    assert done.stderr.endswith("expected a file different from that of the trials\n")
+def test_records_do_not_go_into_the_file_of_the_trials_or_of_something_else(tmp_path):
+    file = write_trials(tmp_path / "trials.jsonl", one_trial())
+    other = tmp_path / "students.csv"
+    other.write_text("age,ill\n30,0\n")
+    for rows, accepted in (
+        (file, "a file different from that of the trials"),
+        (other, "a new file, or one of records"),
+    ):
+        content = rows.read_bytes()
+        done = pfl("run-trials", str(file), "--rows", str(rows))
+        assert (done.returncode, rows.read_bytes()) == (2, content)
+        assert done.stderr == f"pfl: error: rows: {rows} is not accepted; expected {accepted}\n"
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,8 @@ def _plain(value: Any) -> Any:
 
 
 def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
+    if isinstance(method, str):
+        _check_declarations(METHODS[method])
     fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
     for name, value in options.items():
         if isinstance(method, str) and name not in fields and name in METHODS[method].declarations():
@@ -277,8 +279,18 @@ def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     kind = method if isinstance(method, type) else type(method)
     if not issubclass(kind, Method):
         raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
+    _check_declarations(kind)
     own = {} if isinstance(method, type) else method.hyperparameters()
     return known_name(METHODS, kind, kind.__name__.lower()), own
+
+
+def _check_declarations(kind: type[Method]) -> None:
+    """Check that each field of a method is a hyperparameter with a default that has a domain."""
+    for field in dataclasses.fields(kind):
+        declared = field.metadata.get("hyper")
+        if declared is None or not (declared.choices or isinstance(field.default, bool | int | float)):
+            accepted = "hyper(default, about) with a number or a truth value, or with choices"
+            raise InvalidInput(f"{kind.__name__}.{field.name}", "its declaration", accepted)
 
 
 def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
@@ -324,7 +336,7 @@ def check_metrics(names: Sequence[str], classes: int) -> None:
     scores = np.random.default_rng(0).normal(size=(len(labels), classes))
     for name in names:
         metric, shapes = CLIENT_METRICS[name], set()
-        for what, own in (("", labels), (" for a client with a single class", labels[labels == 0])):
+        for whom, own in (("", labels), (" for a client with a single class", labels[labels == 0])):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -333,5 +345,5 @@ def check_metrics(names: Sequence[str], classes: int) -> None:
                     raise ValueError("an array of another shape")
             except (Exception, SystemExit) as error:  # whatever a user's function raises
                 why = f"{type(error).__name__}: {first_line(error)}"
-                accepted = f"a function of scores and labels that returns numbers, or NaN,{what} ({why})"
+                accepted = f"a function of scores and labels that returns numbers, or NaN{whom} ({why})"
                 raise InvalidInput("metrics", name, accepted) from error
