@@ -213,6 +213,16 @@ def test_items_with_further_keys_have_columns():
     assert make_partition("by:writer", pfl.from_samples(pictures), None).clients == 2
 
 
+@pytest.mark.parametrize("kind", ["sample", "image"])
+def test_a_column_that_some_items_lack_is_left_out_with_a_warning(kind):
+    value = np.zeros((1, 8, 8), np.uint8) if kind == "image" else np.ones(3)
+    items = [{kind: value, "label": i % 2, "ward": None if i == 2 else i, "side": i} for i in range(4)]
+    with pytest.warns(DataWarning, match="samples: column ward left out: sample 2 has none"):
+        data = pfl.from_samples(items)
+    assert list(data.columns) == ["side"]
+    assert "column ward left out: sample 2 has none" in data.notes
+
+
 def test_images_beside_other_samples_are_one_clear_line():
     image, vector = np.zeros((8, 8), np.uint8), np.zeros(3)
     with pytest.raises(InvalidInput, match=r"^dataset: sample 1 .*images only, or no image"):
