@@ -336,7 +336,7 @@ def check_metrics(names: Sequence[str], classes: int) -> None:
     scores = np.random.default_rng(0).normal(size=(len(labels), classes))
     for name in names:
         metric, shapes = CLIENT_METRICS[name], set()
-        for whom, own in (("", labels), (" for a client with a single class", labels[labels == 0])):
+        for whom, own in (("", labels), (", or NaN for a client with a single class", labels[labels == 0])):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -345,5 +345,5 @@ def check_metrics(names: Sequence[str], classes: int) -> None:
                     raise ValueError("an array of another shape")
             except (Exception, SystemExit) as error:  # whatever a user's function raises
                 why = f"{type(error).__name__}: {first_line(error)}"
-                accepted = f"a function of scores and labels that returns numbers, or NaN{whom} ({why})"
+                accepted = f"a function of scores and labels that returns numbers{whom} ({why})"
                 raise InvalidInput("metrics", name, accepted) from error
