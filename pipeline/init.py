@@ -80,8 +80,9 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     """
     ours = _ours()
     check_names("table", [table], table_names(ours))
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InvalidInput("folder", str(folder), "a new or an empty folder")
+    with writing(folder):
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InvalidInput("folder", str(folder), "a new or an empty folder")
     name = folder.resolve().name
     if name.encode(errors="ignore").decode() != name:
         raise InvalidInput("folder", str(folder), "a name in UTF-8")

@@ -14,6 +14,7 @@ from matplotlib.container import ErrorbarContainer
 import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
 from pfl.testing.synthetic import make_clients, make_dataset
@@ -229,6 +230,33 @@ def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():
         pfl.simulate(clients=4, metrics=[failing], on_round=lambda *_: pytest.fail("a round"), **SHORT)
 
 
+def test_a_metric_that_fails_on_a_single_class_is_one_clear_line_before_the_first_round():
+    def failing(_, labels):
+        return 1 / (labels != labels[0]).sum().item()
+
+    def counts(_, labels):
+        return np.unique(labels, return_counts=True)[1]
+
+    for metric, why in ((failing, "ZeroDivisionError"), (counts, "ValueError: an array of another shape")):
+        with pytest.raises(InvalidInput, match=rf"^metrics: {metric.__name__} .* a single class \({why}"):
+            pfl.simulate(clients=4, metrics=[metric], on_round=lambda *_: pytest.fail("a round"), **SHORT)
+
+
+def test_functions_of_one_name_are_refused_and_the_name_of_another_column_has_a_prefix():
+    def pooled(*_):
+        return -1
+
+    def accuracy(*_):
+        return -2
+
+    with pytest.raises(InvalidInput, match=r"^metrics: <lambda> .* different names"):
+        pfl.simulate(clients=4, metrics=[lambda *_: 1, lambda *_: 2], **SHORT)
+    runs = pfl.simulate(clients=4, metrics=[pooled, accuracy], **SHORT)
+    summary, clients = runs.to_frame("summary"), runs.to_frame("clients")
+    assert (summary["pooled"] >= 0).all() and (summary["metric_pooled"] == -1).all()
+    assert (clients["accuracy"] >= 0).all() and (clients["metric_accuracy"] == -2).all()
+
+
 def test_a_metric_is_a_name_or_a_function():
     def mistakes(scores, labels):
         return (scores.argmax(1) != labels).sum()
@@ -301,9 +329,23 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
     assert pfl.simulate(Nameless, clients=4, execution=named, **SHORT)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"), [(float, {"mu": 1.0}), (float, {}), (str, {"mu": hyper("raw", "a form")})]
+)
+def test_a_field_of_a_method_that_is_no_hyperparameter_is_one_clear_line(kind, fields):
+    own = dataclass(frozen=True)(type("Own", (pfl.Method,), {"__annotations__": {"mu": kind}, **fields}))
+    with pytest.raises(
+        InvalidInput, match=r"^Own\.mu: its declaration is not accepted; expected hyper\(defa"
+    ):
+        pfl.simulate(own, clients=4, **SHORT)
+
+
 def test_runs_of_equal_names_are_told_apart_by_a_label(runs):
     with pytest.raises(InvalidInput, match=r"labels: duplicate run labels \(method pfedsim, seed 0\)"):
         runs + runs
+    with pytest.raises(InvalidInput, match=r"^runs: Result is not accepted; expected .* a slice of them"):
+        runs + runs[0]
+    assert runs[:1] + runs[1:] == runs
     labelled = pfl.simulate("pfedsim", clients=5, label="again", **SHORT)
     assert [run.labels["method"] for run in runs + labelled] == ["pfedsim", "pfedsim", "again"]
 

@@ -232,16 +232,17 @@ def test_an_option_that_is_probably_unintended_is_one_line_before_the_run():
     assert line == "pfl: warning: pfedme: lr * lam = 1.5 is above 1, so w overshoots theta"
 
 
-def test_a_file_that_may_not_be_used_is_one_line(monkeypatch):
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EEXIST])
+def test_a_file_that_may_not_be_used_is_one_line(number, monkeypatch):
     def refused(**_):
-        raise PermissionError(errno.EACCES, "Permission denied", "data/mine")
+        raise OSError(number, os.strerror(number), "data/mine")
 
     monkeypatch.setattr("pfl.cli.entry_points", lambda **_: ())  # they add commands to the app
     monkeypatch.setattr("pfl.cli.app", refused)
     done = pfl("run")
     assert (done.returncode, done.stderr) == (
         2,
-        "pfl: error: data/mine cannot be used (Permission denied)\n",
+        f"pfl: error: data/mine cannot be used ({os.strerror(number)})\n",
     )
 
 
@@ -469,12 +470,18 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path):
     assert [path.stem for path in models.iterdir()] == trial.keys()
 
 
-def test_records_do_not_go_into_the_file_of_the_trials(tmp_path):
-    file = tmp_path / "trials.jsonl"
-    file.touch()
-    done = pfl("run-trials", str(file), "--rows", str(file))
-    assert done.returncode == 2
-    assert done.stderr.endswith("expected a file different from that of the trials\n")
+def test_records_do_not_go_into_the_file_of_the_trials_or_of_something_else(tmp_path):
+    file = write_trials(tmp_path / "trials.jsonl", one_trial())
+    other = tmp_path / "students.csv"
+    other.write_text("age,ill\n30,0\n")
+    for rows, accepted in (
+        (file, "a file different from that of the trials"),
+        (other, "a new file, or one of records"),
+    ):
+        content = rows.read_bytes()
+        done = pfl("run-trials", str(file), "--rows", str(rows))
+        assert (done.returncode, rows.read_bytes()) == (2, content)
+        assert done.stderr == f"pfl: error: rows: {rows} is not accepted; expected {accepted}\n"
 
 
 @pytest.mark.parametrize(

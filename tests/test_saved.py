@@ -102,6 +102,13 @@ def test_images_of_another_form_are_refused(images, said, saved, file):
         load_models(file).client(0).predict(images)
 
 
+@pytest.mark.parametrize("client", [-1, 1.0, "0", 99])
+def test_a_client_that_does_not_exist_is_refused(client, saved, file):
+    saved()
+    with pytest.raises(InvalidInput, match=rf"^client: {client} is not accepted; expected an integer from 0"):
+        load_models(file).client(client)
+
+
 def test_a_data_set_of_other_classes_is_refused(saved, file, dataset):
     saved()
     other = dataclasses.replace(dataset, classes=tuple(f"other {name}" for name in dataset.classes))

@@ -57,6 +57,17 @@ OTHER_NAMES = {
 }
 """Names of our options in other programs."""
 
+UNUSABLE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.EIO,
+)
+"""Errors of a file or folder that is not as a command needs it, such as a file in the place of a folder."""
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -130,7 +141,7 @@ def _explained(error: BaseException) -> str | None:
             text = f"{error.name} is not installed; this command needs {needed}"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
-    elif isinstance(error, PermissionError) and error.filename:
+    elif isinstance(error, OSError) and error.filename and error.errno in UNUSABLE:
         text = f"{error.filename} cannot be used ({error.strerror})"
     elif isinstance(error, SystemExit):
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"

@@ -118,11 +118,17 @@ def _trains_alike(trial: Trial, other: Trial) -> bool:
 
 
 def _keys(rows: Path) -> set[str]:
-    """The keys of the records in a file. A damaged record is reported; its trial runs again."""
+    """The keys of the records in a file. A damaged record is reported; its trial runs again.
+
+    Raises:
+        InvalidInput: the file has other content.
+    """
     from pfl.run.trials import checked
 
     keys = set()
     for line in read_lines(rows):
+        if line.number == 1 and not line.content.startswith(b"{"):
+            raise InvalidInput("rows", str(rows), "a new file, or one of records")
         try:
             keys.add(json.loads(checked(line.content))["key"])
         except ValueError as error:

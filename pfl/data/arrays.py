@@ -42,23 +42,22 @@ def from_arrays(
     Raises:
         InvalidInput: an array has another form.
     """
-    arrays = {"samples": as_array(samples, "samples"), "labels": as_array(labels, "labels")}
-    if arrays["labels"].dtype.kind in "UO":
+    arrays = {"samples": as_array(samples, "samples"), "labels": _named(labels, "labels")}
+    if arrays["labels"].dtype.kind == "U":
         if classes is not None:
             raise InvalidInput("classes", list(classes), "none with labels that are names")
-        names, arrays["labels"] = np.unique(arrays["labels"].astype(str), return_inverse=True)
+        names, arrays["labels"] = np.unique(arrays["labels"], return_inverse=True)
         classes = list(names)
     if not isinstance(columns, Mapping | None):
         raise InvalidInput(
             "columns", type(columns).__name__, "a mapping from names to integers or strings (N,)"
         )
-    for column, values in (columns or {}).items():
+    for column, values in ((str(name), values) for name, values in (columns or {}).items()):
         if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
             raise InvalidInput("columns", column, "another name, as an array of the data set has this one")
-        array = as_array(values, column)
-        arrays[column] = array.astype(str) if array.dtype.kind == "O" else array
+        arrays[column] = _named(values, column)
     if classes is not None:
-        arrays["classes"] = np.array(classes, np.str_)
+        arrays["classes"] = as_array(classes, "classes").astype(np.str_)
     if n_train is not None:
         arrays["n_train"] = np.array(n_train)
     images, own, content = _npz.checked(arrays, name)
@@ -90,6 +89,21 @@ def in_memory(
     return noted(data)
 
 
+def _named(values: Any, what: str) -> np.ndarray:
+    """The values of an array of integers or texts; those of an array of objects have their own type.
+
+    Raises:
+        InvalidInput: an object is neither, such as a missing value.
+    """
+    array = as_array(values, what)
+    if array.dtype.kind != "O":
+        return array
+    for place, value in enumerate(array.flat):
+        if not isinstance(value, str | int | np.integer):
+            raise InvalidInput("dataset", f"{what} of sample {place}, {value}", "an integer or a text")
+    return np.array(array.tolist())
+
+
 def as_array(values: Any, what: str, accepted: str = "an array") -> np.ndarray:
     """The values of an array or a tensor on any device.
 
@@ -102,6 +116,8 @@ def as_array(values: Any, what: str, accepted: str = "an array") -> np.ndarray:
         if isinstance(values, torch.Tensor):
             values = values.detach().cpu()
             values = values.float() if values.dtype == torch.bfloat16 else values
+        if np.ma.is_masked(values):
+            raise ValueError("values are masked")
         return np.asarray(values)
     except Exception as error:  # array types of other libraries raise many types of errors
         raise InvalidInput("dataset", what, f"{accepted} ({error})") from error

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import operator
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import DataWarning, InvalidInput
 from pfl.data.arrays import as_array, from_arrays, in_memory
 from pfl.data.cache import Changes
 from pfl.data.dataset import Dataset, check_names, warn
@@ -37,7 +39,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
 
     Args:
         samples: has a length; each item is ``(image, label)`` or a mapping with ``label`` and either
-            ``image`` or ``sample``. All other integers and strings of a mapping are columns, for the
+            ``image`` or ``sample``. All other integers and strings that each mapping has are columns, for the
             partition rule ``by``. A ``sample`` is an array of floats or tokens as in `pfl.from_arrays`, and
             is kept as it is. So is an array of one dimension in a pair. An image is a Pillow image of 8 bits
             per channel, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes with floats
@@ -85,13 +87,20 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     classes = _classes(samples, max(labels) + 1)
     shared = [name for name in columns[0] if all(name in own for own in columns)]
     by_name = {name: np.array([own[name] for own in columns]) for name in shared}
+    left_out = [
+        f"column {name} left out: sample {[name in own for own in columns].index(False)} has none"
+        for name in dict.fromkeys(name for own in columns for name in own if name not in shared)
+    ]
     if not is_image:
-        return from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
+        data = from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
+        for note in left_out:
+            warnings.warn(f"{data.name}: {note}", DataWarning, stacklevel=2)
+        return dataclasses.replace(data, notes=(*data.notes, *left_out))
     check_names("classes", classes, type(samples).__name__)
     pooled, targets = np.stack(images), np.array(labels, np.int64)
     digest = hashlib.sha256(json.dumps([pooled.shape, classes]).encode())
     digest.update(pooled.tobytes() + targets.astype("<i8").tobytes())
-    fields = {"checksum": digest.hexdigest(), "columns": by_name, "notes": tuple(changes.notes())}
+    fields = {"checksum": digest.hexdigest(), "columns": by_name, "notes": (*changes.notes(), *left_out)}
     data = in_memory(pooled, targets, classes, len(targets), name="samples", **fields)
     warn(data)
     return data

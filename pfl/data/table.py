@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,24 +57,40 @@ def from_table(
 
     Raises:
         InvalidInput: the table cannot be read, a column does not exist or two have one name, a feature has
-            no name, a value is missing or no number that float32 has, the labels are real numbers, also if
-            pandas reads them as texts, or a feature's differences are too small beside its mean for float32.
+            no name, a value is missing, is neither a number nor a text, such as a date, or is no number that
+            float32 has, the labels are real numbers, also if pandas reads them as texts, or a feature's
+            differences are too small beside its mean for float32.
     """
-    frame = _frame(table, {str(label), *map(str, columns)})
+    for parameter, names in (("columns", columns), ("drop", drop)):
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise InvalidInput(parameter, names, "a list of names of columns")
+    label, columns, drop = str(label), list(map(str, columns)), list(map(str, drop))
+    frame = _frame(table, {label, *columns})
     known = [str(column) for column in frame.columns]
     for column, count in Counter(known).items():
         if count > 1:
             raise InvalidInput("table", column, "columns with different names; this one occurs twice")
-    frame = frame.set_axis(known, axis=1)
-    label = str(label)
+    frame = frame.set_axis(known, axis=1).infer_objects()  # a frame of mixed NumPy values has objects only
     for parameter, names in (("label", [label]), ("columns", columns), ("drop", drop)):
-        if isinstance(names, str):
-            raise InvalidInput(parameter, names, "a list of names of columns")
-        check_names(parameter, map(str, names), known)
-    columns, drop = list(map(str, columns)), list(map(str, drop))
+        check_names(parameter, names, known)
+    if used := [column for column in drop if column in (label, *columns)]:
+        raise InvalidInput("drop", used[0], "columns that are neither the label nor in columns")
     features = [column for column in known if column not in (label, *columns, *drop)]
     if not features:
         raise InvalidInput("table", ", ".join(known), "one or more columns of features")
+    _check_values(frame, label, columns, features)
+    return from_arrays(
+        np.concatenate([_encoded(frame[column]) for column in features], axis=1),
+        _plain(frame[label]),
+        columns={column: _plain(frame[column]) for column in columns},
+        name=name or (Path(table).stem if isinstance(table, str | Path) else "table"),
+    )
+
+
+def _check_values(frame: Any, label: str, columns: Sequence[str], features: Sequence[str]) -> None:
+    """Check what does not depend on the type of a feature."""
+    if frame.empty:
+        raise InvalidInput("table", "no rows", "one or more rows")
     for column in features:
         if re.fullmatch(r"Unnamed: \d+", column):  # pandas' name, above all for the index that to_csv writes
             accepted = "a name in the first line for each feature; name it in drop if it numbers the rows"
@@ -84,17 +101,12 @@ def from_table(
                 "a value in each row; fill or drop missing values first (pandas reads NA and None as such)"
             )
             raise InvalidInput("table", f"{column} of row {int(missing.to_numpy().argmax())}", accepted)
-    if _is_real(frame[label]):
-        raise InvalidInput("label", f"{label} with real numbers", "a column of classes, integers or names")
+    for parameter, column in (("label", label), *(("columns", column) for column in columns)):
+        if _is_real(frame[column]):
+            raise InvalidInput(parameter, f"{column} with real numbers", "a column of integers or names")
     if unread := _unread(frame[label], words=False):
         accepted = "a column of classes, integers or names; texts with dtype category are names"
         raise InvalidInput("label", f"{label} of {unread},", accepted)
-    return from_arrays(
-        np.concatenate([_encoded(frame[column]) for column in features], axis=1),
-        _plain(frame[label]),
-        columns={column: _plain(frame[column]) for column in columns},
-        name=name or (Path(table).stem if isinstance(table, str | Path) else "table"),
-    )
 
 
 def _frame(table: Any, names: Collection[str]) -> Any:
@@ -106,9 +118,12 @@ def _frame(table: Any, names: Collection[str]) -> Any:
     if isinstance(table, pd.DataFrame):
         return table
     readers = {".csv": partial(_csv, names=names), ".parquet": pd.read_parquet}
-    suffix = Path(table).suffix if isinstance(table, str | Path) else ""
+    accepted = "a path that ends in .csv or .parquet, or a pandas data frame"
+    if not isinstance(table, str | Path):
+        raise InvalidInput("table", type(table).__name__, accepted)
+    suffix = Path(table).suffix.lower()
     if suffix not in readers:
-        raise InvalidInput("table", table, "a path that ends in .csv or .parquet, or a pandas data frame")
+        raise InvalidInput("table", table, accepted)
     path = expanded(table, "table")
     if not path.exists():
         raise InvalidInput("table", str(table), "an existing file")
@@ -126,8 +141,11 @@ def _csv(path: Path, names: Collection[str]) -> Any:
     """
     import pandas as pd
 
-    frame = pd.read_csv(path, low_memory=False)  # else the type of a value depends on its place in the file
-    texts = pd.read_csv(path, dtype=str, usecols=lambda name: name in names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more values than there are names
+        # low_memory: else a value's type depends on its place in the file; index_col: no value lacks a name
+        frame = pd.read_csv(path, low_memory=False, index_col=False)
+    texts = pd.read_csv(path, dtype=str, index_col=False, usecols=lambda name: name in names)
     for name in texts:
         if not _is_real(frame[name]) and (frame[name].astype(str) != texts[name]).any():
             frame[name] = texts[name]
@@ -163,6 +181,11 @@ def _encoded(values: Any) -> np.ndarray:
             )
             raise InvalidInput("table", given, accepted)
         return numbers.astype(np.float32)[:, None]
+    if values.dtype.name != "category":
+        for row, value in enumerate(values):
+            if not isinstance(value, str | int | float):
+                accepted = "numbers, truth values or texts; convert it first, or name it in columns or drop"
+                raise InvalidInput("table", f"{values.name} of row {row}, {type(value).__name__},", accepted)
     if unread := _unread(values, words=True):
         accepted = (
             "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "

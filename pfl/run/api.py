@@ -115,9 +115,7 @@ def simulate(
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     if isinstance(metrics := options.get("metrics"), list | tuple):
-        options["metrics"] = [
-            known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics
-        ]
+        options["metrics"] = _metric_names(metrics)
     named = model if isinstance(model, str) or model is None else known_model(model)
     config = validated(Config(method=method, model=Config.model if named is None else named, **options))
     if config.precision != Config.precision:
@@ -201,6 +199,8 @@ def _plain(value: Any) -> Any:
 
 
 def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
+    if isinstance(method, str):
+        _check_declarations(METHODS[method])
     fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
     for name, value in options.items():
         if isinstance(method, str) and name not in fields and name in METHODS[method].declarations():
@@ -279,8 +279,18 @@ def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     kind = method if isinstance(method, type) else type(method)
     if not issubclass(kind, Method):
         raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
+    _check_declarations(kind)
     own = {} if isinstance(method, type) else method.hyperparameters()
     return known_name(METHODS, kind, kind.__name__.lower()), own
+
+
+def _check_declarations(kind: type[Method]) -> None:
+    """Check that each field of a method is a hyperparameter with a default that has a domain."""
+    for field in dataclasses.fields(kind):
+        declared = field.metadata.get("hyper")
+        if declared is None or not (declared.choices or isinstance(field.default, bool | int | float)):
+            accepted = "hyper(default, about) with a number or a truth value, or with choices"
+            raise InvalidInput(f"{kind.__name__}.{field.name}", "its declaration", accepted)
 
 
 def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
@@ -298,6 +308,14 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
     return known_name(MODELS, model)
 
 
+def _metric_names(metrics: Sequence[Any]) -> list[Any]:
+    names = [known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
+    for name, metric in zip(names, metrics, strict=True):
+        if callable(metric) and CLIENT_METRICS[name] is not metric:  # a later one replaced it
+            raise InvalidInput("metrics", name, "functions with different names")
+    return names
+
+
 def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
     """The name of a component: that of its file, or else ``name`` or its own, by which it is registered."""
     file = str(component.__module__).removeprefix(f"{registry.package}.")  # None of code that is executed
@@ -309,18 +327,23 @@ def known_name(registry: Registry[Any], component: Any, name: str | None = None)
 
 
 def check_metrics(names: Sequence[str], classes: int) -> None:
-    """Try metrics on made-up scores, as a simulation computes them after its last round.
+    """Try metrics on made-up scores of all classes and of a single one, as a client may have.
 
     Raises:
-        InvalidInput: a metric does not load, raises an error or returns no numbers.
+        InvalidInput: a metric does not load, raises an error or returns no numbers, or returns other shapes.
     """
     labels = np.arange(min(10 * classes, 1000)) % classes
     scores = np.random.default_rng(0).normal(size=(len(labels), classes))
     for name in names:
-        metric = CLIENT_METRICS[name]
-        try:
-            np.asarray(metric(scores, labels), dtype=np.float64)
-        except (Exception, SystemExit) as error:  # whatever a user's function raises
-            why = f"{type(error).__name__}: {first_line(error)}"
-            accepted = f"a function of scores and labels that returns numbers ({why})"
-            raise InvalidInput("metrics", name, accepted) from error
+        metric, shapes = CLIENT_METRICS[name], set()
+        for whom, own in (("", labels), (", or NaN for a client with a single class", labels[labels == 0])):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    shapes.add(np.asarray(metric(scores[: len(own)], own), dtype=np.float64).shape)
+                if len(shapes) > 1:
+                    raise ValueError("an array of another shape")
+            except (Exception, SystemExit) as error:  # whatever a user's function raises
+                why = f"{type(error).__name__}: {first_line(error)}"
+                accepted = f"a function of scores and labels that returns numbers{whom} ({why})"
+                raise InvalidInput("metrics", name, accepted) from error

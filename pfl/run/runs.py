@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -38,7 +38,7 @@ class Runs(Sequence["Result"]):
         return f"Runs({'; '.join(_named(run.labels) for run in self)})"
 
     def __getitem__(self, place: Any) -> Any:
-        return self.runs[place]
+        return Runs(self.runs[place]) if isinstance(place, slice) else self.runs[place]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -47,8 +47,10 @@ class Runs(Sequence["Result"]):
         """These runs and others, for example of another method, to compare them in one plot.
 
         Raises:
-            InvalidInput: duplicate run labels.
+            InvalidInput: duplicate run labels, or no runs.
         """
+        if not isinstance(other, Runs):
+            raise InvalidInput("runs", type(other).__name__, "runs of simulate, or a slice of them")
         known = {_named(run.labels) for run in self}
         for run in other:
             if (name := _named(run.labels)) in known:
@@ -138,8 +140,9 @@ def _curves(run: Result) -> Iterator[Values]:
 
 def _clients(run: Result) -> Iterator[Values]:
     for place, client in enumerate(run.metrics.per_client):
-        own = {name: metric.per_client[place] for name, metric in run.metrics.scalars.items()}
-        yield {**dataclasses.asdict(client), **own}
+        own = dataclasses.asdict(client)
+        metrics = {name: metric.per_client[place] for name, metric in run.metrics.scalars.items()}
+        yield own | _distinct(metrics, {*run.labels, *own})
 
 
 def _summary(run: Result) -> Iterator[Values]:
@@ -148,7 +151,7 @@ def _summary(run: Result) -> Iterator[Values]:
     for name, metric in run.metrics.scalars.items():
         metrics |= {name: metric.pooled, f"{name}_client_mean": metric.client_mean}
     unseen = run.metrics.unseen.pooled if run.metrics.unseen else {}
-    yield {
+    accuracies = {
         "pooled": pooled.last,
         "client_mean": mean.last,
         "best": pooled.best,
@@ -156,13 +159,20 @@ def _summary(run: Result) -> Iterator[Values]:
         "worst_decile": run.metrics.worst_decile,
         "client_deviation": run.metrics.client_deviation,
         **{f"unseen_{name}": accuracy for name, accuracy in unseen.items()},
-        **metrics,
+    }
+    others = {
         "diverged_at": run.metrics.diverged_at,
         "stopped_at": run.metrics.stopped_at,
         "bytes_down": run.metrics.bytes_down,
         "bytes_up": run.metrics.bytes_up,
         **dataclasses.asdict(run.measured),
     }
+    yield accuracies | _distinct(metrics, {*run.labels, *accuracies, *others}) | others
+
+
+def _distinct(metrics: Values, taken: Container[str]) -> Values:
+    """``metrics``, with a prefix on each name that another column has, as in reports."""
+    return {f"metric_{name}" if name in taken else name: value for name, value in metrics.items()}
 
 
 def _draw_curves(ax: Any, label: str, frame: Any) -> None:

@@ -196,7 +196,7 @@ class SavedModels:
         Raises:
             InvalidInput: there is no such client.
         """
-        if client not in range(self.clients):
+        if not isinstance(client, int | np.integer) or client not in range(self.clients):
             raise InvalidInput("client", client, f"an integer from 0 to {self.clients - 1}")
         tensors = {
             name: stack[client if len(stack) > 1 else 0]

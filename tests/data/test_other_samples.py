@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pfl.data.federation import Federation
 from pfl.data.partition import make_partition
 from pfl.data.shape import TokenShape
 from pfl.testing import check_dataset
+from tests.refusal import refusal
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(24) % 3
@@ -211,6 +213,16 @@ def test_items_with_further_keys_have_columns():
     assert make_partition("by:writer", pfl.from_samples(pictures), None).clients == 2
 
 
+@pytest.mark.parametrize("kind", ["sample", "image"])
+def test_a_column_that_some_items_lack_is_left_out_with_a_warning(kind):
+    value = np.zeros((1, 8, 8), np.uint8) if kind == "image" else np.ones(3)
+    items = [{kind: value, "label": i % 2, "ward": None if i == 2 else i, "side": i} for i in range(4)]
+    with pytest.warns(DataWarning, match="samples: column ward left out: sample 2 has none"):
+        data = pfl.from_samples(items)
+    assert list(data.columns) == ["side"]
+    assert "column ward left out: sample 2 has none" in data.notes
+
+
 def test_images_beside_other_samples_are_one_clear_line():
     image, vector = np.zeros((8, 8), np.uint8), np.zeros(3)
     with pytest.raises(InvalidInput, match=r"^dataset: sample 1 .*images only, or no image"):
@@ -257,6 +269,10 @@ def test_a_parquet_file_is_read(frame, tmp_path):
     [
         ({"label": "pass"}, "label: pass is .*did you mean 'passed'"),
         ({"label": "passed", "columns": "school"}, "columns: school .*list"),
+        ({"label": "passed", "columns": None}, "columns: None .*list"),
+        ({"label": "passed", "columns": ["hours"]}, "columns: hours with real numbers .*integers or names"),
+        ({"label": "passed", "drop": ["passed"]}, "drop: passed .*neither the label nor in columns"),
+        ({"label": "passed", "columns": ["id"], "drop": ["id"]}, "drop: id .*neither the label"),
         ({"label": "passed", "drop": ["age"]}, "drop: age is .*one of club, hours"),
         ({"label": "passed", "drop": ["school", "hours", "club", "repeats", "id"]}, "table: .*features"),
     ],
@@ -264,6 +280,46 @@ def test_a_parquet_file_is_read(frame, tmp_path):
 def test_a_wrong_column_of_a_table_is_one_clear_line(frame, options, complaint):
     with pytest.raises(InvalidInput, match=complaint):
         pfl.from_table(frame, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.arange(8).astype("datetime64[D]"), "Timestamp"),
+        ([Decimal("0.5")] * 8, "Decimal"),
+        ([[1, 2]] * 8, "list"),
+        ([1j] * 8, "complex"),
+    ],
+)
+def test_a_feature_that_is_neither_a_number_nor_a_text_is_one_clear_line(frame, values, kind):
+    with pytest.raises(InvalidInput, match=rf"^table: when of row 0, {kind}, .*numbers, .*convert it first"):
+        pfl.from_table(frame.assign(when=values), label="passed")
+
+
+def test_numbers_in_a_frame_of_objects_are_numbers(frame):
+    options = {"label": "passed", "columns": ["school"], "drop": ["id"]}
+    assert (
+        pfl.from_table(frame.astype(object), **options).checksum == pfl.from_table(frame, **options).checksum
+    )
+
+
+def test_a_table_without_rows_and_one_without_a_frame_are_one_clear_line(frame):
+    for table, complaint in (
+        (frame[:0], "no rows"),
+        (frame["hours"], "Series"),
+        (frame.to_numpy(), "ndarray"),
+    ):
+        assert refusal(pfl.from_table, table, label="passed").startswith(
+            f"table: {complaint} is not accepted"
+        )
+
+
+def test_a_row_with_more_values_than_names_is_one_clear_line(tmp_path):
+    (tmp_path / "VISITS.CSV").write_text("age,ill\n30,0,7\n40,1,8\n")
+    with pytest.raises(InvalidInput, match=r"^table: .*VISITS.CSV .*names does not match length of data"):
+        pfl.from_table(tmp_path / "VISITS.CSV", label="ill")
+    (tmp_path / "VISITS.CSV").write_text("age,ill\n30,0,\n40,1,\n")  # a comma at the end of each row
+    assert pfl.from_table(tmp_path / "VISITS.CSV", label="ill").images.tolist() == [[30], [40]]
 
 
 def test_columns_without_names_are_known_by_their_numbers(frame):
@@ -418,6 +474,24 @@ def test_a_column_that_occurs_twice_is_one_clear_line(frame, tmp_path):
 def test_a_column_without_a_text_for_its_name_is_named_by_it(frame):
     data = pfl.from_table(frame.rename(columns={"passed": 0}), label=0)
     assert data.classes == ("no", "yes")
+
+
+@pytest.mark.parametrize("name", ["labels", "columns"])
+def test_a_missing_text_among_arrays_is_one_clear_line(name):
+    texts = np.array([None, *["a", "b"] * 20], object)[: len(LABELS)]
+    given = {"labels": texts} if name == "labels" else {"labels": LABELS, "columns": {"ward": texts}}
+    line = refusal(from_arrays, KINDS["features"], **given)
+    assert re.match(r"dataset: (labels|ward) of sample 0, None is not accepted; expected an integer", line)
+
+
+def test_integers_as_objects_are_integers_and_a_number_can_name_a_column():
+    data = from_arrays(KINDS["features"], LABELS, columns={3: SUBJECT.astype(object)})
+    assert (list(data.columns), data.columns["3"].dtype.kind) == (["3"], "i")
+
+
+def test_masked_values_are_one_clear_line():
+    masked = np.ma.masked_less(KINDS["features"], 0)
+    assert refusal(from_arrays, masked, LABELS).endswith("(values are masked)")
 
 
 def test_columns_without_names_are_refused():

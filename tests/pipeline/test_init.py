@@ -116,6 +116,7 @@ def test_runs_that_another_table_shares_come_along():
     [
         (["used"], "folder: used is not accepted; expected a new or an empty folder"),
         (["used/file"], "folder: used/file is not accepted"),
+        (["long" * 70], "(File name too long)"),
         (["caf\udce9"], "folder: 'caf\\udce9' is not accepted; expected a name in UTF-8"),
         (["--table", "pfedsim-table33", "new"], "did you mean 'pfedsim-table3'"),
     ],
