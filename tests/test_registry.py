@@ -65,6 +65,17 @@ def test_a_file_that_does_not_load_is_one_line_with_its_place_and_hides_no_other
     assert re.search(f"^pfl: warning: left out: method: mine .*{reason}", listed.stderr)
 
 
+def test_a_file_of_a_project_whose_name_cannot_be_imported_is_one_clear_line(tmp_path):
+    (tmp_path / "plugins/methods").mkdir(parents=True)
+    (tmp_path / "plugins/methods/my-method.py").touch()
+    done = run_in(tmp_path, "--method", "fedavg")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pfl: error: plugins/methods: my-method.py is not accepted; "
+        "expected a name of letters, digits and underscores, such as my_method.py\n"
+    )
+
+
 def test_a_plugin_that_ends_the_process_when_it_is_imported_is_one_clear_line(tmp_path):
     done = run_with(install(tmp_path, "pfl.methods", "quits", "raise SystemExit(3)"), "--method", "quits")
     assert done.returncode == 2

@@ -90,6 +90,9 @@ class Registry(Mapping[str, T]):
         folder = self.package.rpartition(".")[2]
         root = Path.cwd()
         for file in sorted((root / PLUGINS / folder).glob("[!_]*.py")):
+            if not file.stem.isidentifier():
+                accepted = "a name of letters, digits and underscores, such as my_method.py"
+                raise InvalidInput(f"{PLUGINS}/{folder}", file.name, accepted)
             if str(root) not in sys.path:
                 sys.path.append(str(root))  # last, so that no module of the project hides an installed one
             yield EntryPoint(file.stem, f"{PLUGINS}.{folder}.{file.stem}", self.package)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 LEAST = 0.005  # smallest value that two decimals show
 
@@ -64,6 +66,19 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     ("'a', 'b'", "'a', 'b', ...")
     """
     return ", ".join([*map(repr, names[:most]), *(["..."] if len(names) > most else [])])
+
+
+def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> dict[str, T]:
+    """``columns``, with a prefix on each name that another column has.
+
+    >>> distinct("setting_", {"iid": 1, "rank": 2}, {"method", "rank"})
+    {'iid': 1, 'setting_rank': 2}
+    """
+
+    def free(name: str) -> str:
+        return free(prefix + name) if name in taken else name
+
+    return {free(name): column for name, column in columns.items()}
 
 
 def duration(seconds: float) -> str:

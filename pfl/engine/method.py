@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pfl.core.errors import unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.hyper import Hyperparameter, check_declared
 from pfl.engine.mixing import Dispatch, Mixing
 
@@ -226,10 +226,16 @@ class Method:
         """The method's hyperparameters by name.
 
         Raises:
-            InvalidInput: a class that declares one is no dataclass.
+            InvalidInput: a class that declares one is no dataclass, or a field is not declared by
+                `hyper` with a default or choices.
         """
         check_declared(cls)
-        return {f.name: f.metadata["hyper"] for f in dataclasses.fields(cls) if "hyper" in f.metadata}
+        for field in dataclasses.fields(cls):
+            declared = field.metadata.get("hyper")
+            if declared is None or not (declared.choices or isinstance(field.default, bool | int | float)):
+                accepted = "hyper(default, about) with a number or a truth value, or with choices"
+                raise InvalidInput(f"{cls.__name__}.{field.name}", "its declaration", accepted)
+        return {field.name: field.metadata["hyper"] for field in dataclasses.fields(cls)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_leaves_with_path
 
@@ -56,6 +57,9 @@ def check_stacks(where: str, nested: Any, *rows: int) -> None:
             raise InvalidInput(place, f"a value of type {type(value).__name__}", accepted)
         if rows and (not value.dim() or len(value) not in rows):
             raise InvalidInput(place, f"a tensor of shape {tuple(value.shape)}", accepted)
+        if value.requires_grad or value.layout != torch.strided:
+            kind = "a tensor that requires a gradient" if value.requires_grad else "a sparse tensor"
+            raise InvalidInput(place, kind, "a dense tensor without gradient; use detach() or to_dense()")
 
 
 def name_of(method: object, hook: str) -> str:

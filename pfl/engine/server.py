@@ -28,7 +28,7 @@ from pfl.engine.local_training import (
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
 from pfl.engine.phase_check import check_phases
-from pfl.engine.returned import check_stacks, name_of
+from pfl.engine.returned import check_stacks, name_of, wrong_type
 from pfl.engine.state import State, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
@@ -116,8 +116,10 @@ class Server:
         self.program = Program(method, template or net, self.groups, config, federation)
         self._backend = backend
         self._stopwatch = stopwatch
-        method.initialise(self)
         hook = name_of(method, "initialise")
+        returned: object = method.initialise(self)  # type: ignore[func-returns-value]
+        if returned is not None:
+            raise wrong_type(hook, returned, "None; tensors belong in server.state and server.client_state")
         check_stacks(f"{hook}: state", self.state)
         check_stacks(f"{hook}: client_state", self.client_state, self.clients)
         self.to_device()

@@ -199,8 +199,6 @@ def _plain(value: Any) -> Any:
 
 
 def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
-    if isinstance(method, str):
-        _check_declarations(METHODS[method])
     fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
     for name, value in options.items():
         if isinstance(method, str) and name not in fields and name in METHODS[method].declarations():
@@ -279,18 +277,8 @@ def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     kind = method if isinstance(method, type) else type(method)
     if not issubclass(kind, Method):
         raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
-    _check_declarations(kind)
     own = {} if isinstance(method, type) else method.hyperparameters()
     return known_name(METHODS, kind, kind.__name__.lower()), own
-
-
-def _check_declarations(kind: type[Method]) -> None:
-    """Check that each field of a method is a hyperparameter with a default that has a domain."""
-    for field in dataclasses.fields(kind):
-        declared = field.metadata.get("hyper")
-        if declared is None or not (declared.choices or isinstance(field.default, bool | int | float)):
-            accepted = "hyper(default, about) with a number or a truth value, or with choices"
-            raise InvalidInput(f"{kind.__name__}.{field.name}", "its declaration", accepted)
 
 
 def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:

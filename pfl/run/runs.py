@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pfl.core.errors import Conflict, InvalidInput, Missing
-from pfl.core.text import drawn_text
+from pfl.core.text import distinct, drawn_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +142,7 @@ def _clients(run: Result) -> Iterator[Values]:
     for place, client in enumerate(run.metrics.per_client):
         own = dataclasses.asdict(client)
         metrics = {name: metric.per_client[place] for name, metric in run.metrics.scalars.items()}
-        yield own | _distinct(metrics, {*run.labels, *own})
+        yield own | distinct("metric_", metrics, {*run.labels, *own})
 
 
 def _summary(run: Result) -> Iterator[Values]:
@@ -167,12 +167,7 @@ def _summary(run: Result) -> Iterator[Values]:
         "bytes_up": run.metrics.bytes_up,
         **dataclasses.asdict(run.measured),
     }
-    yield accuracies | _distinct(metrics, {*run.labels, *accuracies, *others}) | others
-
-
-def _distinct(metrics: Values, taken: Container[str]) -> Values:
-    """``metrics``, with a prefix on each name that another column has, as in reports."""
-    return {f"metric_{name}" if name in taken else name: value for name, value in metrics.items()}
+    yield accuracies | distinct("metric_", metrics, {*run.labels, *accuracies, *others}) | others
 
 
 def _draw_curves(ax: Any, label: str, frame: Any) -> None:

@@ -387,11 +387,11 @@ def _defaults(config: Config) -> Values:
 
 
 def _rounded(value: Any) -> Any:
-    """``value`` with ten digits of each number, as it is recorded; one that is not finite as a word."""
+    """``value`` with nine digits of each number, as it is recorded; one that is not finite as a word."""
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.10g}") if math.isfinite(value) else str(value)
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
     return value
 
 

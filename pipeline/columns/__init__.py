@@ -8,16 +8,18 @@ The accuracies of unseen clients and the metrics of a table follow them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from numbers import Real
+from typing import Literal
 
 from pfl.client_metrics import CLIENT_METRICS
+from pfl.core.errors import InvalidInput
 from pfl.core.registry import Registry
+from pfl.core.text import distinct, first_line
 from pfl.run.trials import Record
 
-T = TypeVar("T")
 Goal = Literal["maximize", "minimize"]
 
 
@@ -36,6 +38,22 @@ class Column:
     of: Callable[[Record], float | None]
     explanation: str = ""
     goal: Goal | None = None
+
+    def quantity(self, record: Record) -> float | None:
+        """What ``of`` returns for a record.
+
+        Raises:
+            InvalidInput: it raises an error, or returns something other than a number or None.
+        """
+        try:
+            value = self.of(record)
+            if not (value is None or isinstance(value, Real)):
+                raise TypeError(f"it returns {value!r}")
+        except (Exception, SystemExit) as error:  # whatever a plugin's function raises
+            why = f"{type(error).__name__}: {first_line(error)}"
+            accepted = f"a function of a record that returns a number or None ({why})"
+            raise InvalidInput("report column", self.heading, accepted) from error
+        return None if value is None else float(value)
 
 
 def _metric(name: str, average: Literal["pooled", "client_mean"], record: Record) -> float | None:
@@ -81,19 +99,6 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         }
         columns |= distinct("metric_", averages, columns)
     return columns
-
-
-def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> dict[str, T]:
-    """``columns``, with a prefix on each name that another column has.
-
-    >>> distinct("setting_", {"iid": 1, "rank": 2}, {"method", "rank"})
-    {'iid': 1, 'setting_rank': 2}
-    """
-
-    def free(name: str) -> str:
-        return free(prefix + name) if name in taken else name
-
-    return {free(name): column for name, column in columns.items()}
 
 
 COLUMNS: Registry[Column] = Registry("report column", "pipeline.columns")

@@ -42,7 +42,7 @@ def statistics_columns(statistics: Mapping[str, Any]) -> dict[str, str]:
 
 def quantity(entry: Entry, column: Column) -> float | None:
     """The mean of a column over the seeds; None if no record of the entry has it."""
-    values = [value for record in entry.rows if (value := column.of(record)) is not None]
+    values = [value for record in entry.rows if (value := column.quantity(record)) is not None]
     return statistics.fmean(values) if values else None
 
 

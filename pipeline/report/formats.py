@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pfl.core.text import points, signed
-from pipeline.columns import Column, columns_of, distinct
+from pfl.core.text import distinct, points, signed
+from pipeline.columns import Column, columns_of
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.amounts import csv_of, decimals, quantity
 from pipeline.report.moments import MOMENTS, at_moment

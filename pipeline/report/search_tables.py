@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pfl.core.hyper import Hyperparameter
-from pfl.core.text import amount, csv_text, gain
+from pfl.core.text import amount, csv_text, distinct, gain
 from pfl.methods import METHODS
-from pipeline.columns import COLUMNS, distinct
+from pipeline.columns import COLUMNS
 from pipeline.report.formats import grouped
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
@@ -113,7 +113,7 @@ def rows(summary: Summary) -> str:
             value = None if step.value is None else round(step.value, 4)
             parameters = json.dumps(step.params, sort_keys=True)
             place = (cell.cell, step.trial, step.seed, step.until)
-            quantities = [None if record.failure else COLUMNS[name].of(record) for name in others]
+            quantities = [None if record.failure else COLUMNS[name].quantity(record) for name in others]
             rows.append([*place, value, step.samples, parameters, step.error, *quantities])
     return csv_text((*SEARCH_COLUMNS, *distinct("column_", dict.fromkeys(others), SEARCH_COLUMNS)), rows)
 

@@ -40,6 +40,6 @@ def others(names: Sequence[str], record: Record) -> tuple[float, ...]:
     """
     values = []
     for name, goal in zip(names[1:], goals(names)[1:], strict=True):
-        value = None if record.failure else COLUMNS[name].of(record)
+        value = None if record.failure else COLUMNS[name].quantity(record)
         values.append(value if value is not None else math.inf if goal == "minimize" else -math.inf)
     return tuple(values)

@@ -183,6 +183,24 @@ def test_a_hook_of_a_phase_is_refused(phase, complaint, backend):
             "client_state['rate']: a tensor of shape () is not accepted; expected a tensor (4, ...)",
         ),
         (
+            "initialise",
+            {"step": torch.zeros(1)},
+            "a return value of type dict is not accepted; "
+            "expected None; tensors belong in server.state and server.client_state",
+        ),
+        (
+            "initialise",
+            lambda server: server.state.update(net=torch.zeros(1, requires_grad=True)),
+            "state['net']: a tensor that requires a gradient is not accepted; "
+            "expected a dense tensor without gradient; use detach() or to_dense()",
+        ),
+        (
+            "initialise",
+            lambda server: server.client_state.update(mask=torch.zeros(4, 2).to_sparse()),
+            "client_state['mask']: a sparse tensor is not accepted; "
+            "expected a dense tensor without gradient; use detach() or to_dense()",
+        ),
+        (
             "dispatch",
             {"drift": Sent(0.5)},
             "drift: Sent: a value of type float is not accepted; expected a tensor (1 or 4, ...)",

@@ -17,6 +17,7 @@ from pipeline.report.formats import comma_separated, metrics
 from pipeline.report.summary import Entry
 from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import fake_results, summary_of
+from tests.refusal import refusal
 
 
 @pytest.fixture
@@ -116,6 +117,18 @@ def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):
     assert {values[place] for values in quantities(summary).values()} == {"30"}
     rows = list(csv.DictReader(io.StringIO(comma_separated(summary))))
     assert {row["rounds"] for row in rows} == {"30.0000"}
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [(lambda _: "many", "TypeError: it returns 'many'"), (lambda _: {}["steps"], "KeyError: 'steps'")],
+)
+def test_a_plugins_column_that_is_no_number_is_one_clear_line(monkeypatch, of, why):
+    monkeypatch.setitem(COLUMNS._added, "steps", Column("Steps", of))
+    assert refusal(comma_separated, summary_of(fake_results(methods=2, seeds=1))) == (
+        "report column: Steps is not accepted; expected a function of a record that returns a number or None "
+        f"({why})"
+    )
 
 
 def test_a_plugins_column_that_the_csv_has_already_is_beside_it(monkeypatch):
