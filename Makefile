@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 ACTIVATE = . .venv/bin/activate
 # One thread per test process, because the processes share the cores.
-PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
+PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest
 # Where `make validate` writes what it validates.
 EXAMPLE = .venv-validate/example
 
@@ -15,10 +15,11 @@ repro: .venv
 	@printf '  every trial:  mlflow ui, then the page printed above, or http://127.0.0.1:5000/#/experiments\n'
 
 test: .venv
-	$(PYTEST) -m "not slow and not gpu"
+	$(PYTEST) -n 2 -m "not slow and not gpu"
 
+# One process more than for the fast tests: tests of sweeps wait for processes that start and end.
 test-slow: .venv
-	$(PYTEST) -m "slow and not gpu"
+	$(PYTEST) -n 3 -m "slow and not gpu"
 
 # The fast tests, and `dvc repro` of an installed wheel, with the lowest versions that pyproject.toml declares.
 test-lowest: .venv-lowest
