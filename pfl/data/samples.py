@@ -6,13 +6,12 @@ import dataclasses
 import hashlib
 import json
 import operator
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pfl.core.errors import DataWarning, InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.data.arrays import as_array, from_arrays, in_memory
 from pfl.data.cache import Changes
 from pfl.data.dataset import Dataset, check_names, warn
@@ -93,8 +92,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     ]
     if not is_image:
         data = from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
-        for note in left_out:
-            warnings.warn(f"{data.name}: {note}", DataWarning, stacklevel=2)
+        warn(dataclasses.replace(data, notes=tuple(left_out)))
         return dataclasses.replace(data, notes=(*data.notes, *left_out))
     check_names("classes", classes, type(samples).__name__)
     pooled, targets = np.stack(images), np.array(labels, np.int64)
