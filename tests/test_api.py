@@ -222,6 +222,14 @@ def test_a_home_folder_that_nobody_has_is_one_clear_line(call, parameter, tmp_pa
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("option", ["save", "checkpoint_dir"])
+def test_a_folder_that_cannot_be_made_is_one_clear_line_before_the_first_round(option, tmp_path):
+    (tmp_path / "file").touch()
+    execution = Execution(**{option: str(tmp_path / "file/below")})
+    with pytest.raises(InvalidInput, match=f"^{option}: .*file/below.* is not accepted"):
+        pfl.simulate(clients=4, execution=execution, on_round=lambda *_: pytest.fail("a round"), **SHORT)
+
+
 def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():
     def failing(*_):
         raise KeyError("no such class")

@@ -1,9 +1,7 @@
 """Digests of code: modules, everything that they import, and the data files beside them.
 
-Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions
-(unless they may draw random numbers), and declarations that are no numerics (search ranges) do not count. A
-digest is the same on every supported Python, and whatever is installed: modules are looked for on the disk,
-not imported.
+The names and places of files, and what `pfl.core.syntax` leaves out, such as comments, do not count. A digest
+is the same whatever is installed: modules are looked for on the disk, not imported.
 
 A module is the list of its top-level statements, and it is known by its *contents*: the names that it
 defines. In a statement, a name that was imported is replaced by what it refers to: of a library by the full
@@ -13,54 +11,41 @@ a swap of two imports counts, and the move of a file does not.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import json
 import marshal
 import os
-import re
 import sys
 import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
+from pfl.core import syntax
 from pfl.core.began import BEGAN
 from pfl.core.errors import InvalidInput
-from pfl.core.families import FAMILIES
 from pfl.core.files import cache_root, folder_lock, write_text
+from pfl.core.syntax import Module, analysed, hashed, top_level, without_comments
 
 NO_NUMBERS = (
-    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "families", "files", "terminal")),
-    *(f"pfl.core.{name}" for name in ("text", "version")),
+    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "families", "files", "syntax")),
+    *(f"pfl.core.{name}" for name in ("terminal", "text", "version")),
     *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
 )
 """Modules of which no number comes."""
 
 IGNORED_FILES = ("behaviours.json", "py.typed")
 C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
-DECLARED = ("default", "choices")
-"""Options of a hyperparameter's declaration that count. A default is in no trial's key."""
 
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef)
-_NO_DRAWS = {
-    *("", "collections", "dataclasses", "functools", "logging", "math", "numpy", "pathlib", "pfl", "re"),
-    "typing",
-}
-"""Where functions come from that draw no random numbers, unless their name has "rand" in it."""
-_NO_MEANING = {"ctx", "kind", "type_comment"}  # fields of syntax trees
 
 
 class Edited(InvalidInput):
@@ -73,25 +58,6 @@ class Edited(InvalidInput):
 
     def __reduce__(self) -> tuple[type[Edited], tuple[str]]:
         return Edited, (self.shown,)
-
-
-@dataclass(frozen=True)
-class Module:
-    """What matters of a source file.
-
-    Attributes:
-        contents: a digest of the names that it defines.
-        imports: the modules that it imports, and names in modules, also inside functions.
-        names: each name that it imports at its top level, and what that refers to.
-        statements: a digest for each top-level statement, followed by what its imported names refer to.
-        public: the names in its ``__all__``; None if it has none.
-    """
-
-    contents: str
-    imports: list[str]
-    names: dict[str, str]
-    statements: list[list[str]]
-    public: list[str] | None = None
 
 
 class Code:
@@ -170,7 +136,7 @@ class Code:
                 for digest, *references in module.statements
             ]
         self._store()
-        return _hash("\n".join(sorted(lines)))
+        return hashed("\n".join(sorted(lines)))
 
     def data(self, files: Mapping[str, Path], whole: Iterable[str] = ()) -> dict[Path, str]:
         """The data files of modules, and their names; see `digest`."""
@@ -196,7 +162,7 @@ class Code:
 
     def is_own(self, name: str) -> bool:
         """Whether a module counts: it is there, and no part of an installed library or of Python's own."""
-        top = _top(name)
+        top = top_level(name)
         if top in self._own:
             return True
         places = [path] if (path := self.file(top)) else self._folders(top)
@@ -233,11 +199,11 @@ class Code:
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             compiled = Path(importlib.util.cache_from_source(str(path)))
 
-            def analysed(source: bytes) -> dict[str, Any]:
+            def examined(source: bytes) -> dict[str, Any]:
                 _check_compiled(path, source, compiled)
-                return asdict(_analysed(source, package))
+                return asdict(analysed(source, package))
 
-            self._modules[path] = Module(**self._read(path, analysed, package, compiled))
+            self._modules[path] = Module(**self._read(path, examined, package, compiled))
         return self._modules[path]
 
     def _content(self, path: Path) -> str:
@@ -245,7 +211,7 @@ class Code:
 
         def digest(content: bytes) -> str:
             if path.suffix in C_SUFFIXES:
-                content = _without_comments(content.decode("latin-1")).encode()
+                content = without_comments(content.decode("latin-1")).encode()
             return hashlib.sha256(content).hexdigest()
 
         return str(self._read(path, digest))
@@ -301,7 +267,7 @@ class Code:
                 if rest and rest[0] in module.names:
                     return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
                 public = module.public or []
-                whole = [f"__all__ {_hash(' '.join(public))}"] if rest == ["*"] and public else []
+                whole = [f"__all__ {hashed(' '.join(public))}"] if rest == ["*"] and public else []
                 if rest in ([], ["*"]):  # a module as a value, of which any name may be used
                     passed_on = sorted(module.names.keys() - set(public))
                     whole += [f"{name}={self._origin(module.names[name])}" for name in passed_on]
@@ -312,7 +278,7 @@ class Code:
         """By its contents or, where others near it define the same names, by what its statements say."""
         if module.contents in self._ambiguous and module.statements:
             said = [" ".join([digest, *map(self._origin, names)]) for digest, *names in module.statements]
-            return _hash(" ".join([module.contents, *sorted(said)]))
+            return hashed(" ".join([module.contents, *sorted(said)]))
         return module.contents
 
     def _store(self) -> None:
@@ -332,261 +298,13 @@ _first: dict[Path, str] = {}
 
 def digest_of_modules(modules: Sequence[str]) -> str:
     """The digest of ``modules`` and of all that they import, without installed libraries and `NO_NUMBERS`."""
-    code = Code(map(_top, modules))
+    code = Code(map(top_level, modules))
     return code.digest(code.reached(modules))
 
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
     """Whether a module is one of ``packages``, or in one of them."""
     return f"{module}.".startswith(tuple(f"{package}." for package in packages))
-
-
-# ---- one source file -----------------------------------------------------------------------------------
-
-
-_PARSING = Lock()
-"""Of threads that parse at once, CPython 3.11 may end one with a SystemError."""
-
-
-def _analysed(source: bytes, package: str) -> Module:
-    """What matters of a source file in ``package``; of a template, which is no Python, its content."""
-    try:
-        with _PARSING:
-            statements = list(_that_run(ast.parse(source).body))
-    except (SyntaxError, ValueError):
-        return Module("", [], {}, [[hashlib.sha256(source).hexdigest()]])
-    names = _imported(statements, package, inside=False)
-    bound = [_bound(statement) for statement in statements]
-    count = Counter(name for names_of in bound for name in names_of)
-    lines, others, public = [], [], None
-    for statement, names_of in zip(statements, bound, strict=True):
-        if "__all__" in names_of:
-            listed = [part.value for part in ast.walk(statement) if isinstance(part, ast.Constant)]
-            public = sorted({*(public or ()), *map(str, listed)})
-        elif (
-            isinstance(statement, _DEFINITIONS)
-            and all(count[name] == 1 for name in names_of)
-            and not _depends_on_order(statement, names, count)
-        ):
-            lines.append(_line([statement], names, package))
-        elif not isinstance(statement, ast.Import | ast.ImportFrom) or _is_star(statement):
-            others.append(statement)
-    if others:  # in which the order counts
-        lines.append(_line(others, names, package))
-    lines += [[f"__all__ {name}", names[name]] for name in public or () if name in names]
-    lines += [["star", origin] for name, origin, _ in _imports(statements, package) if name == "*"]
-    lines += [[_order(name, statements, package)] for name in names if name in count]
-    imports = {module for name in _imports(statements, package) for module in name[1:]}
-    contents = _hash(" ".join(sorted(count.keys() - {"__all__"})))
-    return Module(contents, sorted(imports), names, lines, public)
-
-
-def _depends_on_order(statement: ast.stmt, names: Mapping[str, str], own: Iterable[str]) -> bool:
-    """Whether a definition may draw random numbers, or change an object of the module, by a function that it
-    calls: one of the module, or imported from elsewhere than `_NO_DRAWS`."""
-    return any(
-        _root(node.func) in own or any(map(_may_draw, (_dotted(node.func, names) or "").split("|")))
-        for node in _defining(statement)
-        if isinstance(node, ast.Call)
-    )
-
-
-def _may_draw(function: str) -> bool:
-    """Whether a function of this full name may draw random numbers; "" is one that was not imported."""
-    return "rand" in function or _top(function) not in _NO_DRAWS
-
-
-def _defining(node: ast.AST) -> Iterator[ast.AST]:
-    """All parts of a statement but the bodies of functions, which run later."""
-    yield node
-    for name, value in ast.iter_fields(node):
-        if name != "body" or not isinstance(node, _FUNCTIONS):
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, ast.AST):
-                    yield from _defining(part)
-
-
-def _order(name: str, statements: Iterable[ast.stmt], package: str) -> str:
-    """Which statements import a name, and which define it: the last of them counts."""
-    order = [
-        kind
-        for statement in statements
-        for kind, names in (
-            ("imported", _imported([statement], package, inside=False)),
-            ("defined", _bound(statement)),
-        )
-        if name in names
-    ]
-    return _hash(" ".join([name, *order]))
-
-
-def _line(statements: Sequence[ast.stmt], names: Mapping[str, str], package: str) -> list[str]:
-    """The digest of statements, and what their imported names refer to."""
-    references: list[str] = []
-    own = {**names, **_imported(statements, package, inside=True)}
-    local = {name for part in statements for name in _bound(part, inside=True)}
-    normal = [_normal(statement, own, local, references) for statement in statements]
-    return [_hash(json.dumps(normal)), *references]
-
-
-def _normal(node: Any, names: Mapping[str, str], local: set[str], references: list[str]) -> Any:
-    """A syntax tree as lists of texts, the same for each text of one meaning.
-
-    Args:
-        names: those imported, and what they refer to.
-        local: names that the statement itself binds.
-        references: receives what the imported names in the tree refer to, in their order.
-    """
-
-    def normal(part: Any) -> Any:
-        return _normal(part, names, local, references)
-
-    if not isinstance(node, ast.AST):
-        return str(node)
-    if isinstance(node, ast.Constant):
-        value = node.value
-        return ["Constant", type(value).__name__, hex(value) if type(value) is int else ascii(value)]
-    if isinstance(node, ast.Name | ast.Attribute) and (origin := _dotted(node, names)):
-        references.append(origin)
-        if _root(node) not in local:
-            return ["imported"]
-    if isinstance(node, ast.Call) and _dotted(node.func, names) == "pfl.core.hyper.hyper":
-        kept = [keyword for keyword in node.keywords if keyword.arg in (None, *DECLARED)]
-        return ["hyper", *map(normal, node.args[:1]), *map(normal, kept)]
-    if isinstance(node, ast.JoinedStr):
-        return ["JoinedStr", *map(normal, _joined(node.values))]
-    parts: list[Any] = [type(node).__name__]
-    if isinstance(node, ast.ClassDef):  # an import there makes an attribute
-        references += [names[name] for name, *_ in _imports(node.body, "", inside=False) if name in names]
-    for name, value in ast.iter_fields(node):
-        if isinstance(value, list):
-            running = _that_run(value) if name in ("body", "orelse", "finalbody") else value
-            if isinstance(node, ast.ClassDef):
-                running = (part for part in running if not _is_family(part))
-            parts += (
-                [[name, *inside]]
-                if (inside := [normal(part) for part in running if not _is_empty(part)])
-                else []
-            )
-        elif value is not None and name not in _NO_MEANING and not _is_no_format(value):
-            parts.append([name, normal(value)])
-    return parts
-
-
-def _is_no_format(value: Any) -> bool:
-    """Whether it is the empty format of ``f"{x:}"``, which some versions of Python leave out."""
-    return isinstance(value, ast.JoinedStr) and not value.values
-
-
-def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    """The parts of an f-string, with the constants between two others as one: versions of Python differ."""
-    text = ""
-    for value in values:
-        if isinstance(value, ast.Constant):
-            text += str(value.value)
-            continue
-        if text:
-            yield ast.Constant(text)
-        text = ""
-        yield value
-    if text:
-        yield ast.Constant(text)
-
-
-def _is_empty(node: Any) -> bool:
-    """Whether a statement has no effect, as a docstring, or is an import."""
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    return isinstance(node, ast.Pass) or (
-        isinstance(node, ast.Import | ast.ImportFrom) and not _is_star(node)
-    )
-
-
-def _is_family(node: Any) -> bool:
-    """Whether it names the group of methods in which the documentation shows a class."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant) or len(node.targets) > 1:
-        return False
-    return _root(node.targets[0]) == "family" and node.value.value in FAMILIES
-
-
-def _is_star(node: ast.AST) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-
-
-def _that_run(statements: Iterable[Any]) -> Iterator[Any]:
-    """``statements`` without docstrings and without those for type checkers."""
-    for statement in statements:
-        if isinstance(statement, ast.If) and _for_types(statement.test):
-            yield from _that_run(statement.orelse)
-        elif not isinstance(statement, ast.Expr | ast.Pass) or not _is_empty(statement):
-            yield statement
-
-
-def _for_types(test: ast.expr) -> bool:
-    name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
-    return name == "TYPE_CHECKING"
-
-
-def _root(node: ast.AST) -> str:
-    """The first name of a dotted one."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _dotted(node: ast.AST, names: Mapping[str, str]) -> str | None:
-    """What a name, or attributes of a name, refer to if the name was imported."""
-    if isinstance(node, ast.Name):
-        return names.get(node.id)
-    if isinstance(node, ast.Attribute) and (base := _dotted(node.value, names)):
-        return "|".join(f"{origin}.{node.attr}" for origin in base.split("|"))
-    return None
-
-
-def _walked(statements: Iterable[ast.AST], inside: bool) -> Iterator[ast.AST]:
-    """All parts of ``statements`` that run, of functions and classes only the head unless ``inside``."""
-    for statement in _that_run(statements):
-        yield statement
-        if inside or not isinstance(statement, _SCOPES):
-            yield from _walked(ast.iter_child_nodes(statement), inside)
-
-
-def _bound(statement: ast.stmt, inside: bool = False) -> set[str]:
-    """The names that a statement binds, other than by imports; with ``inside``, also those within."""
-    names = set()
-    for node in _walked([statement], inside):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            names.add(node.name)
-    return names
-
-
-def _imports(statements: Iterable[ast.stmt], package: str, inside: bool = True) -> Iterator[tuple[str, ...]]:
-    """For each imported name the name, what it refers to, and the module that it comes from."""
-    for node in _walked(statements, inside):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.asname or _top(alias.name)
-                yield top, (alias.name if alias.asname else top), alias.name
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            module = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{module}.{alias.name}", module
-
-
-def _imported(statements: Iterable[ast.stmt], package: str, inside: bool) -> dict[str, str]:
-    """What each imported name refers to; of one that is imported in several ways, to each of them."""
-    names: dict[str, str] = {}
-    for name, origin, _ in _imports(statements, package, inside):
-        if name != "*" and origin not in names.get(name, "").split("|"):
-            names[name] = f"{names[name]}|{origin}" if name in names else origin
-    return names
 
 
 # ---- files ---------------------------------------------------------------------------------------------
@@ -605,14 +323,6 @@ def _is_data(path: Path) -> bool:
     """Whether a module may read this file beside it."""
     ignored = path.suffix in (".py", ".pyc") or path.name in IGNORED_FILES or path.name.endswith("~")
     return not ignored and path.is_file()
-
-
-def _without_comments(text: str) -> str:
-    """A C source without comments, indentation and empty lines; strings are kept."""
-    pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
-    code = re.sub(pattern, lambda match: match[1] or " ", text, flags=re.DOTALL)
-    lines = (" ".join(line.split()) for line in code.splitlines())
-    return "\n".join(line for line in lines if line)
 
 
 def _check_compiled(path: Path, source: bytes, compiled: Path) -> None:
@@ -659,7 +369,8 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _cache_file() -> Path:
-    own = _hash(Path(__file__).read_text(encoding="utf-8"))
+    files = (Path(__file__), Path(syntax.__file__))
+    own = hashed("".join(file.read_text(encoding="utf-8") for file in files))
     return cache_root() / "digests" / f"{sys.implementation.cache_tag}-{own}.json"
 
 
@@ -677,14 +388,6 @@ def _content_of(file: Path, *_: int) -> dict[str, Any]:
         if isinstance(content, dict):
             return content
     return {}
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-def _top(module: str) -> str:
-    return module.partition(".")[0]
 
 
 @cache

@@ -27,6 +27,7 @@ from pfl.core.digests import NO_NUMBERS, Code, Edited, is_in, is_library
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.registry import Registry
+from pfl.core.syntax import top_level
 from pfl.methods import METHODS
 from pfl.models import MODELS, weights_of
 from pfl.run.validation import validated
@@ -132,7 +133,7 @@ class Components:
     """
 
     def __init__(self, roots: Sequence[Path] = ()):
-        plugins = [_top(point.module) for point in _points()]
+        plugins = [top_level(point.module) for point in _points()]
         self.code = Code(plugins, (*READERS, *NO_NUMBERS), roots)
         self._kernels = self.code.package(KERNELS)
         self._engine = self.code.reached(ROOTS, lambda module: is_in(module, [KERNELS]))
@@ -159,10 +160,10 @@ class Components:
         kind, _, name = component.partition(" ")
         registry = REGISTRIES[kind]
         module, point = registry.module(name), registry.plugin(name)
-        whole = [_top(module)] if point else []
+        whole = [top_level(module)] if point else []
         entries = [".".join(filter(None, (point.module, point.attr)))] if point else []
         # A package is one component; in a project's folder of plugins, each file is one.
-        files = self.code.package(_top(module)) if point and point.dist else {}
+        files = self.code.package(top_level(module)) if point and point.dist else {}
         others = self.code.reached([module, *files], lambda m: m in self._engine or is_in(m, [KERNELS]))
         return files | others, whole, entries
 
@@ -361,10 +362,10 @@ def _project(*plugins: str) -> AcceptedCode:
 def project_files() -> list[Path]:
     """Where the user's projects may accept digests: the working directory, and beside each plugin's package
     that is not installed as a library."""
-    code = Code(_top(point.module) for point in _points())
+    code = Code(top_level(point.module) for point in _points())
     paths = [PROJECT.resolve()]
     for point in _points():
-        top = _top(point.module)
+        top = top_level(point.module)
         if (file := code.file(top)) and not is_library(file):
             paths.append((file.parent.parent if file.name == "__init__.py" else file.parent) / PROJECT)
     return list(dict.fromkeys(paths))
@@ -387,7 +388,3 @@ _compact = partial(json.dumps, separators=(",", ":"))
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _top(module: str) -> str:
-    return module.partition(".")[0]

@@ -12,7 +12,7 @@ from pipeline.spec.schedule import Schedule
 from pipeline.spec.search_space import Search
 from pipeline.spec.yaml import Strict
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Pattern of the names of tables, settings and rows, which also name folders and files."""
 AVERAGE = "average"
 """Name of the column `Table.average`."""

@@ -100,7 +100,7 @@ def dumped(values: Mapping[str, Any]) -> str:
 _ACCEPTED = {
     "missing": "a value",
     "model_type": "a mapping",
-    "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
+    "string_pattern_mismatch": "a name of at most 100 letters, digits, '.', '_' and '-'",
 }
 """Instead of pydantic's own messages."""
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pfl.core.digests import Code
+from pfl.core.syntax import top_level
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
 from pipeline.columns import COLUMNS
@@ -36,7 +37,7 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     modules = sorted(parts)
     return {
         "behaviours": named_behaviours(name, table),
-        "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in modules)]), modules),
+        "code": code_digest(Code(["pipeline", *map(top_level, modules)]), modules),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,
         "imported": {cell: prior_text(trials) for cell, trials in imported_trials(wanted).items()} or None,

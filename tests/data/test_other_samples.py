@@ -140,6 +140,7 @@ def test_samples_mapped_from_a_file_give_the_same_batches(samples, tmp_path):
             {"samples": np.zeros((24, 8, 8, 3), np.uint8)},
             r"\(N, C, H, W\), not samples uint8 \(24, 8",
         ),
+        ({"samples": np.zeros((24, 8, 8), np.uint8)}, r"\(N, C, H, W\), .*, or tokens .*, not samples uint8"),
         ({"samples": np.zeros((20, 2))}, "one per sample"),
         ({"images": np.zeros((24, 4, 4), np.uint8)}, "an array images or samples, labels"),
         ({"subject": SUBJECT / 2}, "a column subject of integers or strings"),

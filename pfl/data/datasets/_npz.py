@@ -104,6 +104,9 @@ def _samples(arrays: Mapping[str, np.ndarray], require: Callable[[object, str], 
     require(fits, f"{_SAMPLES}, not samples {_described(samples)}")
     last = samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[1] > samples.shape[3] in (1, 3)
     require(not last, f"images with the channels first, (N, C, H, W), not samples {_described(samples)}")
+    flat = samples.dtype == np.uint8 and samples.ndim == 3
+    accepted = "images (N, C, H, W), as samples[:, None] has them, or tokens of another integer type"
+    require(not flat, f"{accepted}, not samples {_described(samples)}")
     wrong = ~np.isfinite(samples) if samples.dtype.kind == "f" else samples < 0
     first = np.unravel_index(wrong.argmax(), wrong.shape) if wrong.any() else ()
     require(not wrong.any(), f"{_SAMPLES}, not {samples[first]} (sample {first and first[0]})")

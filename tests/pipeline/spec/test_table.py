@@ -85,6 +85,7 @@ def test_a_partition_needs_no_quotes(edit):
         ("seeds: [0, 1]", "seeds: [1, 1]", "seeds: 1 is not accepted; expected each seed once"),
         ("- fedavg", "- fedprox", "methods: fedprox is not accepted; expected each row once *"),
         ("  two:", "  two/classes:", "settings.two/classes: two/classes is not accepted; expected a name"),
+        ("  two:", f"  {'two' * 40}:", "expected a name * of at most 100 *"),
         ("every: 1", "every: 1, metric: mean", "evaluation.metric: mean * expected 'pooled', 'client_mean'"),
         ("every: 1", "every: 1, metrics: [aurco]", "metrics: aurco * (did you mean 'auroc'?)"),
         ("every: 1", "every: 1, metrics: auroc", "evaluation.metrics: 'auroc' * expected a *list"),
