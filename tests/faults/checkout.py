@@ -32,7 +32,7 @@ methods:
 - {method: fedprox, params: {mu: 0.1}}
 seeds: [0, 1]
 evaluation: {every: 10}
-search: {trials: 4}
+search: {trials: 2}
 """
 
 
