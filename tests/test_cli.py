@@ -408,7 +408,7 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     first, second = (pfl("run-trials", str(file), "--rows", str(rows)) for _ in range(2))
     assert "trials run: 1;" in first.stdout, first.stderr
     assert "trials run: 0;" in second.stdout
-    assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
+    assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys
     rows.write_bytes(rows.read_bytes().replace(b'"seed":1', b'"seed":2'))
     third = pfl("run-trials", str(file), "--rows", str(rows))
     assert "trials run: 1;" in third.stdout
@@ -467,7 +467,7 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path):
     assert pfl(*command).returncode == 0
     second = pfl(*command)
     assert second.returncode == 0, second.stderr
-    assert [path.stem for path in models.iterdir()] == trial.keys()
+    assert [path.stem for path in models.iterdir()] == trial.keys
 
 
 def test_records_do_not_go_into_the_file_of_the_trials_or_of_something_else(tmp_path):

@@ -52,7 +52,7 @@ def trial(dataset, partition) -> Trial:
 def test_a_trial_gives_one_record_per_seed_that_json_can_hold(trial, dataset, partition):
     records = run_trial(trial, dataset, partition)
     assert [record.seed for record in records] == [0, 1]
-    assert [record.key for record in records] == trial.keys()
+    assert [record.key for record in records] == trial.keys
     for record in records:
         assert read_record(record.to_line()) == record
 
@@ -62,7 +62,7 @@ def test_metrics_are_in_the_record_and_in_the_key(trial, dataset, partition):
     (record,) = run_trial(with_metrics, dataset, partition)
     read = read_record(record.to_line())
     assert read.metrics.to_json() == record.metrics.to_json()  # where NaN is null
-    assert read.expected_key() == record.key != trial.keys()[0]
+    assert read.expected_key() == record.key != trial.keys[0]
     assert set(read.metrics.client_metrics) == {"auroc", "recall"}
 
 
@@ -74,7 +74,7 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
     together = run_trials(trials, dataset, partition, execution)
     for one, rows in zip(trials, together, strict=True):
         alone = run_trial(one, dataset, partition, execution)
-        assert [row.key for row in rows] == [row.key for row in alone] == one.keys()
+        assert [row.key for row in rows] == [row.key for row in alone] == one.keys
         for ours, theirs in zip(rows, alone, strict=True):
             loss, expected = (row.metrics.rounds[-1].train_loss for row in (ours, theirs))
             assert loss == pytest.approx(expected, abs=1e-9)
@@ -82,7 +82,7 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
 
 def test_a_trial_that_pauses_has_another_key_and_the_same_folder(trial, dataset, partition):
     paused = dataclasses.replace(trial, until=1)
-    assert set(paused.keys()).isdisjoint(trial.keys())
+    assert set(paused.keys).isdisjoint(trial.keys)
     assert folder_of(paused) == folder_of(trial)
     record = run_trial(paused, dataset, partition)[0]
     assert [entry.round for entry in record.metrics.rounds] == [1]
@@ -98,7 +98,7 @@ def test_a_trial_older_than_a_hyperparameter_has_its_default_and_the_same_key(tr
     older = json.loads(json.dumps(json_ready(trial)))
     del older["config"]["hyperparameters"]["mu"]
     assert Trial.from_dict(older) == trial
-    assert Trial.from_dict(older).keys() == trial.keys()
+    assert Trial.from_dict(older).keys == trial.keys
 
 
 def test_a_trial_with_a_partition_for_each_seed_gives_the_rows_of_each_alone(trial, dataset, partition):
@@ -249,8 +249,8 @@ def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatc
 
 def test_the_models_of_each_seed_are_in_a_file_of_its_key(trial, dataset, partition, tmp_path):
     run_trial(trial, dataset, partition, Execution(save=str(tmp_path)))
-    assert {path.stem for path in tmp_path.iterdir()} == set(trial.keys())
-    for seed, key in zip(trial.seeds, trial.keys(), strict=True):
+    assert {path.stem for path in tmp_path.iterdir()} == set(trial.keys)
+    for seed, key in zip(trial.seeds, trial.keys, strict=True):
         alone = dataclasses.replace(trial, seeds=(seed,))
         run_trial(alone, dataset, partition, Execution(save=str(tmp_path / "alone")))
         together, by_itself = (load_models(folder / f"{key}.pt") for folder in (tmp_path, tmp_path / "alone"))

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +63,7 @@ def run_trials(
     _run(_read(file), rows, execution)
 
 
-def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
+def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
     """Run the trials, those together that one training serves, and append their records to ``rows``.
 
     Raises:
@@ -74,8 +75,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _keys(rows)
-    by_keys = {tuple(trial.keys()): trial for trial in trials}  # two tables can share a simulation
-    pending = [trial for keys, trial in by_keys.items() if not done.issuperset(keys)]
+    pending = [trial for trial in trials if not done.issuperset(trial.keys)]
     datasets: dict[str, Dataset] = {}
     count, failed = len(pending), 0
     while pending:
@@ -136,8 +136,8 @@ def _keys(rows: Path) -> set[str]:
     return keys
 
 
-def _read(file: Path) -> list[Trial]:
-    """The trials of a file.
+def _read(file: Path) -> Iterable[Trial]:
+    """The trials of a file, each once; two tables can share one.
 
     Raises:
         InvalidInput: `pfl trials` did not write it, or it contains an unknown method or option.
@@ -146,8 +146,7 @@ def _read(file: Path) -> list[Trial]:
 
     try:
         trials = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
-        for trial in trials:
-            trial.keys()
+        by_keys = {tuple(trial.keys): trial for trial in trials}
     except InvalidInput:
         raise
     except OSError as error:
@@ -155,4 +154,4 @@ def _read(file: Path) -> list[Trial]:
         raise InvalidInput("trials", str(file), accepted) from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote") from None
-    return trials
+    return by_keys.values()

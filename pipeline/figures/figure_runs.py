@@ -116,7 +116,7 @@ class FigureRuns:
     def _measured(self, trial: Trial, measure: Measure) -> Record:
         from pfl.run.trials import run_trial
 
-        (trial_key,) = trial.keys()
+        (trial_key,) = trial.keys
         # The battery does not cover what a measure reads from the server, so the names of the code are not
         # sufficient.
         code = digest_of_modules([measure.__module__]), code_digest(trial.method, str(trial.config["model"]))

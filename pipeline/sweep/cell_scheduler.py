@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import cached_property
 from typing import Any
 
 from pfl.core.config import Config
@@ -38,9 +37,9 @@ class Candidate:
     number: int | None
     after: int = 0
 
-    @cached_property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self.trial.keys())
+    @property
+    def keys(self) -> list[str]:
+        return self.trial.keys
 
     @property
     def runs(self) -> Iterator[tuple[int, str]]:
@@ -49,8 +48,13 @@ class Candidate:
 
     def open(self, settled: Set[str], together: bool) -> Trial | None:
         """The trial of the pending seeds, or of the first of them; None if none is pending."""
-        seeds = tuple(seed for seed, key in self.runs if key not in settled)
-        return dataclasses.replace(self.trial, seeds=seeds if together else seeds[:1]) if seeds else None
+        pending = tuple(seed for seed, key in self.runs if key not in settled)
+        seeds = pending if together else pending[:1]
+        if not seeds:
+            return None
+        if seeds == self.trial.seeds:  # which keeps its keys: they are asked for at every step of a sweep
+            return self.trial
+        return dataclasses.replace(self.trial, seeds=seeds)
 
 
 class CellScheduler:

@@ -203,7 +203,7 @@ class TimeLeft:
         """Note which trials run now, a time in seconds. The clock starts when the first run has finished."""
         self._busy += (now - self._now) * self._active
         self._now, self._slots, self._active = now, slots, min(len(running), slots)
-        stacks = [(stack.round, [trial.keys() for trial in stack.trials]) for stack in running]
+        stacks = [(stack.round, [trial.keys for trial in stack.trials]) for stack in running]
         self._rounds = {key: round for round, keys in stacks for key in chain.from_iterable(keys)}
         self._began = self._rounds | self._began
         if not self._measuring and self.scheduler.ran:

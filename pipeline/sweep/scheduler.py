@@ -108,12 +108,12 @@ class Scheduler:
     def next(self) -> Trial | None:
         """A trial to start; pass its outcome to `record` or `fail`. None if no trial can start now."""
         if self._order:
-            trial = min(self.open(), key=lambda trial: self._order[trial.keys()[0]], default=None)
+            trial = min(self.open(), key=lambda trial: self._order[trial.keys[0]], default=None)
         else:
             trial = next(self.open(), None)
         if trial is None:
             return None
-        keys = set(trial.keys())
+        keys = set(trial.keys)
         self._out |= keys
         # Other cells may read other moments of the same simulation.
         moments = {cell.moment for cell in self.cells if not keys.isdisjoint(cell.keys)}
@@ -136,14 +136,14 @@ class Scheduler:
         config = Config.from_dict(trial.config)
         for other in self.open():
             fits = other.common == trial.common and alike([config, Config.from_dict(other.config)])
-            if fits and self._out.isdisjoint(other.keys()):  # two rows may need the same simulation
-                self._out.update(other.keys())
+            if fits and self._out.isdisjoint(other.keys):  # two rows may need the same simulation
+                self._out.update(other.keys)
                 batch.append(other)
         return batch
 
     def record(self, trial: Trial, records: Sequence[Record]) -> None:
         """Store the records of a trial that has ended."""
-        if {record.key for record in records} != set(trial.keys()):
+        if {record.key for record in records} != set(trial.keys):
             self.fail(trial, "the worker's records have other keys: it runs other sources")
             return
         for record in records:
@@ -151,7 +151,7 @@ class Scheduler:
             known = self.ledger.get(record.key, trial.moments)
             self.outcomes[record.key] = known or self.ledger.append(record)
         self.ran += len(records)
-        self._out.difference_update(trial.keys())
+        self._out.difference_update(trial.keys)
         self._catch_up()
 
     def fail(self, trial: Trial, cause: str) -> None:

@@ -107,5 +107,5 @@ def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition
     monkeypatch.setattr("pfl.run.simulate.simulate_together", too_many)
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     alone = run_trial(trial, dataset, partition, execution)
-    assert [row.key for row in alone] == trial.keys()
+    assert [row.key for row in alone] == trial.keys
     assert [row.metrics for row in alone] == [row.metrics for row in together]

@@ -27,7 +27,7 @@ PFL = (sys.executable, "-m", "pfl", "run-trials")
 def trial() -> Trial:
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
-    return make_trial(Config(rounds=120, epochs=1, eval_every=40), data, split, clients=6)
+    return make_trial(Config(rounds=60, epochs=1, eval_every=20), data, split, clients=6)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     assert "trials run: 1;" in done.stdout
     assert "trials failed: 2; run the same command to retry them" in done.stderr
     assert done.returncode == 1
-    assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()
+    assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys
 
 
 def test_an_error_in_a_trial_is_told_with_its_traceback(trial, tmp_path, monkeypatch):

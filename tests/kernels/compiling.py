@@ -1,4 +1,7 @@
-"""A program that compiles every Triton kernel for GPUs that this machine need not have."""
+"""A program that compiles every Triton kernel for GPUs that this machine need not have.
+
+Its arguments are compute capabilities and types of the activations, as in ``90:bfloat16``.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +83,8 @@ def compiled(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any], c
 
 
 if __name__ == "__main__":
-    for capability in map(int, sys.argv[1:]):
-        for dtype in gpu.DTYPES:
-            for kernel, arguments, options in launches(dtype):
-                compiled(kernel, arguments, options, capability)
-                print(capability, dtype, kernel.__name__)
+    for target in sys.argv[1:]:
+        capability, _, dtype = target.partition(":")
+        for kernel, arguments, options in launches(getattr(torch, dtype)):
+            compiled(kernel, arguments, options, int(capability))
+            print(target, kernel.__name__)

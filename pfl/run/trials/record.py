@@ -56,7 +56,7 @@ class Record:
     def of(cls, trial: Trial, seed: int, result: Result | None = None, error: str | None = None) -> Record:
         """The record of one seed of ``trial``, computed now by the code that is running."""
         return cls(
-            key=dataclasses.replace(trial, seeds=(seed,)).keys()[0],
+            key=dataclasses.replace(trial, seeds=(seed,)).keys[0],
             table=trial.table,
             cell=trial.cell,
             setting=trial.setting,

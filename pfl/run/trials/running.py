@@ -75,14 +75,14 @@ def run_trials(
 
     _check(trials, dataset, partition)
     first = trials[0]
-    keys = dict(zip(first.seeds, first.keys(), strict=True))
+    keys = dict(zip(first.seeds, first.keys, strict=True))
     models = Path(execution.save) if execution.save else None
     together = dataclasses.replace(
         execution,
         moments=first.moments,
         until=first.until,
         code=" ".join(trial.behaviour for trial in trials),
-        save=str(models / f"{first.keys()[0]}.pt") if models else None,
+        save=str(models / f"{first.keys[0]}.pt") if models else None,
     )
     configs = [Config.from_dict(trial.config) for trial in trials]
     forget_peak(resolve_device(execution.device))
@@ -110,7 +110,7 @@ def run_trials(
 
     def alone(trial: Trial, seed: int) -> Record:
         single = dataclasses.replace(trial, seeds=(seed,), moments=first.moments)
-        folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / single.keys()[0])
+        folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / single.keys[0])
         own = dataclasses.replace(execution, checkpoint_dir=folder)
         return run_trial(single, dataset, partition, own, on_round, measure)[0]
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from pfl.core.config import Config
@@ -56,6 +57,7 @@ class Trial:
     def method(self) -> str:
         return str(self.config["method"])
 
+    @cached_property
     def keys(self) -> list[str]:
         """The key of each seed's row."""
         return [
@@ -98,7 +100,8 @@ def folder_of(*trials: Trial) -> str:
 
     A trial that pauses shares the folder with the trial that continues it.
     """
-    keys = "".join("".join(replace(trial, until=None).keys()) for trial in trials)
+    whole = [trial if trial.until is None else replace(trial, until=None) for trial in trials]
+    keys = "".join(key for trial in whole for key in trial.keys)
     return hashlib.sha256(keys.encode()).hexdigest()
 
 

@@ -25,7 +25,7 @@ EDITED = dataclasses.replace(SOURCES, dirty=True)
 def other(ledger) -> Record:
     """A record of another trial."""
     first, second = islice(iter(scheduler_of(ledger).next, None), 2)
-    assert first.keys() != second.keys()
+    assert first.keys != second.keys
     return fake_run(second)[0]
 
 
@@ -135,7 +135,7 @@ def test_a_row_that_was_changed_is_told_in_a_line_and_its_trial_runs_again(ledge
     assert told.endswith(f"(key {key})")
     assert caplog.messages == [f"ledger: {told}; ignored; its trial runs again if it is needed"]
     ran = finish(scheduler_of(reopened))
-    assert sum(row.key in trial.keys() for trial in ran) == 1  # noqa: SIM118
+    assert sum(row.key in trial.keys for trial in ran) == 1
     publish("small")
     assert lines(PUBLISHED)[-1]["key"] != key
 

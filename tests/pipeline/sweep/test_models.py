@@ -24,7 +24,7 @@ def keeping(edit) -> None:
 def run_with_models(trial) -> list[dict]:
     """In the place of a worker."""
     if trial.phase == "final":
-        for file in map(models_file, trial.keys()):
+        for file in map(models_file, trial.keys):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
     return fake_run(trial)
@@ -43,7 +43,7 @@ def test_a_final_trial_without_its_models_is_run_again_and_its_row_stands(ledger
     again = scheduler_of(ledger)
     done = finish(again, run_with_models)
     assert {trial.phase for trial in done} == {"final"}
-    assert all(file.exists() for trial in done for file in map(models_file, trial.keys()))
+    assert all(file.exists() for trial in done for file in map(models_file, trial.keys))
     assert (LOCAL / "small.jsonl").read_text() == before
 
 

@@ -127,7 +127,7 @@ def test_a_trial_whose_process_dies_is_suggested_again_and_fails_the_third_time(
         lost = told
         search.on_trial_complete(str(attempt), error=True)
     assert search.suggest("next") != lost
-    records = [scheduler.outcomes[key] for key in lost["trials"][0].keys()]  # noqa: SIM118
+    records = [scheduler.outcomes[key] for key in lost["trials"][0].keys]
     assert all("its process died 3 times" in record.error for record in records)
 
 

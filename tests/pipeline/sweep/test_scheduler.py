@@ -15,7 +15,7 @@ from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler
 
 
 def keys(trials) -> list[str]:
-    return [key for trial in trials for key in Trial.keys(trial)]
+    return [key for trial in trials for key in trial.keys]
 
 
 def searched(scheduler) -> list[tuple]:
@@ -201,7 +201,7 @@ def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
     first = scheduler.next()
     scheduler.fail(first, "its process died 3 times")
     finish(scheduler)
-    assert keys(finish(scheduler_of(Ledger(SOURCES)))) == first.keys()
+    assert keys(finish(scheduler_of(Ledger(SOURCES)))) == first.keys
 
 
 def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
@@ -230,7 +230,7 @@ def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
     scheduler = scheduler_of(ledger)
     trial = scheduler.next()
     scheduler.record(trial, [dataclasses.replace(fake_run(trial)[0], key="0" * 64)])
-    assert "other sources" in scheduler.outcomes[trial.keys()[0]].failure
+    assert "other sources" in scheduler.outcomes[trial.keys[0]].failure
 
 
 def test_rows_and_cells_are_announced_once_each(ledger):

@@ -227,7 +227,7 @@ def test_a_run_that_was_interrupted_continues(published, monkeypatch):
         if len(ran) == 2:
             ran.append("interrupted")
             raise KeyboardInterrupt
-        ran.append(trial.keys()[0])
+        ran.append(trial.keys[0])
         return real(trial, *others)
 
     monkeypatch.setattr(module, "run_trial", run_trial)
@@ -241,7 +241,7 @@ def test_a_simulation_that_raises_is_one_line_and_the_others_run(published, monk
     real = module.run_trial
 
     def run_trial(trial, *others):
-        if trial.keys() == [published[0].key]:
+        if trial.keys == [published[0].key]:
             raise ValueError("no such luck")
         return real(trial, *others)
 
