@@ -44,6 +44,7 @@ def main() -> None:
         "median": median,
         "times_naive": times_naive,
         "peers": summary,
+        "tables": TABLES,
     }
     write_page(FOLDER, "speed.md.j2", speed=speed, **context)
 
@@ -280,7 +281,11 @@ PLOTS: dict[str, Callable[[Figures], Canvas]] = {
 }
 """What is measured, by the benchmark's name, and how it is drawn."""
 
-TABLES = {"tiles": ["throughput", "--precisions"], "bf16": ["accuracy", "--bf16"]}
+TABLES = {
+    "tiles": ["throughput", "--precisions"],
+    "bf16": ["accuracy", "--bf16"],
+    "bf16-schedule": ["accuracy", "--bf16", "--model", "lenet5_bn", "--rounds", "100"],
+}
 """What is measured on a CPU with Intel AMX, with the benchmark and its options."""
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfl.client_metrics import CLIENT_METRICS
-from pfl.core.config import Config, Execution
+from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
-from pfl.core.files import expanded
+from pfl.core.files import check_writable, expanded
 from pfl.core.text import first_line
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
@@ -137,6 +137,8 @@ def simulate(
     check_metrics(config.metrics, len(data.classes))
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
+    if execution.checkpoint_dir:
+        check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
 
     from pfl.run.simulate import simulate as run
 

@@ -13,7 +13,7 @@ import torch
 from pfl.analysis.measures import similarities
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core import memory
-from pfl.core.config import CHECKPOINT, Config, Execution
+from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset
@@ -120,8 +120,6 @@ def simulate_together(
     check_pause(execution, config)
     if execution.save:
         check_writable(Path(execution.save), "save")
-    if execution.checkpoint_dir:
-        check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
     identity = _identity(configs, dataset, execution) if execution.checkpoint_dir else ()
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
