@@ -235,7 +235,8 @@ def load_table(name: str, root: Path = Path()) -> Table:
     """
     check_names("table", [name], table_names(root))
     if not re.fullmatch(NAME, name):
-        raise InvalidInput("table", repr(name), "a name of at most 100 letters, digits, '.', '_' and '-'")
+        accepted = "a file name of at most 100 letters, digits, '.', '_' and '-'"
+        raise InvalidInput("table", repr(name), accepted)
     return load_as(Table, name, root)
 
 

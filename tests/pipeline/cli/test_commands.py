@@ -45,7 +45,7 @@ def test_a_table_that_cannot_be_used_does_not_hide_the_others():
     done = pfl("tables")
     assert done.stdout.splitlines()[1].startswith("small ")
     said = (
-        "table: 'a name' is not accepted; expected a file name of letters",
+        "table: 'a name' is not accepted; expected a file name of at most 100 letters",
         "tables/method.yaml: cell dir/fedporx: method: fedporx",
         "tables/new.yaml",
         "tables/value.yaml: cell dir/fedprox: hyperparameter of FedProx: nu",
