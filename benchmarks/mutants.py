@@ -342,9 +342,9 @@ def main(
         draw()
         return
     drawn = sample(seed)
-    lines = _read()
-    known = {(entry["file"], entry["at"], entry["after"]) for entry in lines}
-    spent = sum(entry["seconds"] for entry in lines)
+    entries = _read()
+    known = {(entry["file"], entry["at"], entry["after"]) for entry in entries}
+    spent = sum(entry["seconds"] for entry in entries)
     _import_libraries()
     with tempfile.TemporaryDirectory(prefix="pfl-mutants-") as scratch:
         study = MutantStudy(Path(scratch))
@@ -356,8 +356,8 @@ def main(
                 break
             entry = {**asdict(mutant), **study.examine(mutant)}
             spent += entry["seconds"]
-            lines.append(entry)
-            _save(seed, drawn, lines)
+            entries.append(entry)
+            _save(seed, drawn, entries)
             print(
                 f"{number}/{len(drawn)} {mutant.file}:{mutant.line} {mutant.kind}: {entry['outcome']}",
                 flush=True,
@@ -475,8 +475,8 @@ def _read() -> list[dict[str, Any]]:
     return json.loads(RESULTS.read_text(encoding="utf-8"))["mutants"] if RESULTS.exists() else []
 
 
-def _save(seed: int, drawn: list[Mutant], lines: list[dict[str, Any]]) -> None:
-    text = ",\n".join(json.dumps(line) for line in lines)
+def _save(seed: int, drawn: list[Mutant], entries: list[dict[str, Any]]) -> None:
+    text = ",\n".join(map(json.dumps, entries))
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -489,11 +489,11 @@ def draw() -> None:
     from benchmarks.workload import write_page
 
     document = json.loads(RESULTS.read_text(encoding="utf-8"))
-    mutants_ = document["mutants"]
-    areas = {area: Counter(entry["outcome"] for entry in mutants_ if entry["area"] == area) for area in SCOPE}
-    kinds = Counter(entry["kind"] for entry in mutants_)
-    hours = sum(entry["seconds"] for entry in mutants_) / 3600
-    survivors = [entry for entry in mutants_ if entry["outcome"] == "not seen"]
+    entries = document["mutants"]
+    areas = {area: Counter(entry["outcome"] for entry in entries if entry["area"] == area) for area in SCOPE}
+    kinds = Counter(entry["kind"] for entry in entries)
+    hours = sum(entry["seconds"] for entry in entries) / 3600
+    survivors = [entry for entry in entries if entry["outcome"] == "not seen"]
     total = sum(areas.values(), Counter[str]())
     write_page(
         FOLDER,
