@@ -10,6 +10,6 @@ else
         --screenshot=docs/report.png "$page" 2>/dev/null >&2 && echo "docs/report.png: drawn from $page"
     # A palette takes a third of the space.
     if command -v python >/dev/null; then
-        python -c 'from PIL import Image; p = "docs/report.png"; Image.open(p).quantize(64).save(p, optimize=True)'
+        python -c 'from PIL import Image; p = "docs/report.png"; Image.open(p).quantize(16).save(p, optimize=True)'
     fi
 fi
