@@ -6,7 +6,7 @@ if [ -z "$browser" ]; then
 elif [ ! -f "$page" ]; then
     echo "docs/report.png is not drawn: it needs $page; run 'make repro' first"
 else
-    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1300,1240 \
+    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1300,1000 \
         --screenshot=docs/report.png "$page" 2>/dev/null >&2 && echo "docs/report.png: drawn from $page"
     # A palette takes a third of the space.
     if command -v python >/dev/null; then
