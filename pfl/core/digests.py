@@ -28,7 +28,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from pfl.core import syntax
 from pfl.core.began import BEGAN
 from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root, folder_lock, write_text
@@ -369,7 +368,7 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _cache_file() -> Path:
-    files = (Path(__file__), Path(syntax.__file__))
+    files = (Path(__file__), Path(__file__).with_name("syntax.py"))
     own = hashed("".join(file.read_text(encoding="utf-8") for file in files))
     return cache_root() / "digests" / f"{sys.implementation.cache_tag}-{own}.json"
 

@@ -137,7 +137,7 @@ def simulate(
     check_metrics(config.metrics, len(data.classes))
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
-    if execution.checkpoint_dir:
+    if execution.checkpoint_dir:  # not in the engine: a sweep goes on where no checkpoint can be written
         check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
 
     from pfl.run.simulate import simulate as run

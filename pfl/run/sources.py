@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from pfl.client_metrics import CLIENT_METRICS
+from pfl.core.syntax import top_level
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.fingerprint import digest_of_plugin
@@ -88,7 +89,7 @@ def plugins_of(method: str, model: str, metrics: tuple[str, ...] = ()) -> tuple[
     points = [point for point in known if point]
     plugins = {}
     for point in points:
-        package = point.module.partition(".")[0]
+        package = top_level(point.module)
         name, version = (point.dist.name, point.dist.version) if point.dist else (package, "unknown")
         plugins[name] = Plugin(name, version, digest_of_plugin(package))
     return tuple(plugins.values())

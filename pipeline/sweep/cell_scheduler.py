@@ -52,7 +52,7 @@ class Candidate:
         seeds = pending if together else pending[:1]
         if not seeds:
             return None
-        if seeds == self.trial.seeds:  # which keeps its keys: they are asked for at every step of a sweep
+        if seeds == self.trial.seeds:  # its keys are known
             return self.trial
         return dataclasses.replace(self.trial, seeds=seeds)
 
