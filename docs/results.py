@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 SORTABLE = "leaderboard.html"
-KINDS = (".csv", ".json", ".log", ".md", ".svg", ".tex")
+KINDS = (".csv", ".json", ".log", ".md", ".svg")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
