@@ -149,7 +149,7 @@ def test_latex_labels_are_escaped(tmp_path):
 
 def test_every_link_of_the_readme_leads_to_a_file(readme, folder):
     targets = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
-    assert len(targets) >= 8
+    assert len(targets) >= 7
     assert all((folder / (link or image)).is_file() for link, image in targets)
 
 
