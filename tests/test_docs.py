@@ -107,14 +107,14 @@ def test_every_pfl_command_of_the_documents_parses(line):
 def test_every_figure_of_the_documents_can_be_made_beside_those_of_the_repository(line, monkeypatch):
     from pipeline.figures import make
 
-    made = []
+    names = []
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(make, "check_writable", lambda *_: None)
-    monkeypatch.setattr(make, "_make", lambda name, *_: (made.append(name) or {}, 0))
+    monkeypatch.setattr(make, "_make", lambda name, *_: (names.append(name) or {}, 0))
     monkeypatch.setattr(make, "answered", lambda *_: [])
     monkeypatch.setattr(make, "write_files", lambda *_: None)
     command_line().main(shlex.split(line)[1:], standalone_mode=False)
-    assert made
+    assert names
 
 
 def test_a_command_with_an_unknown_option_does_not_parse():

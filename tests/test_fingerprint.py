@@ -352,7 +352,7 @@ def test_an_edit_of_a_metric_renames_the_trials_that_have_it(monkeypatch):
     before = asked()
     assert len(set(before)) == 3
     edit(monkeypatch, **{**digests, "metric_auroc": "other"})
-    assert [one == other for one, other in zip(before, asked(), strict=True)] == [True, True, False]
+    assert [old == new for old, new in zip(before, asked(), strict=True)] == [True, True, False]
 
 
 # ---- plugins -------------------------------------------------------------------------------------------

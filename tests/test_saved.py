@@ -47,7 +47,9 @@ def saved(dataset, partition, file):
 def test_loaded_models_have_the_accuracies_of_the_last_evaluation(method, saved, file, dataset, partition):
     (result,) = saved(method)
     accuracies = load_models(file).evaluate(dataset, partition)
-    evaluated = [float("nan") if one.accuracy is None else one.accuracy for one in result.metrics.per_client]
+    evaluated = [
+        float("nan") if client.accuracy is None else client.accuracy for client in result.metrics.per_client
+    ]
     np.testing.assert_allclose(accuracies, evaluated)
 
 
@@ -56,7 +58,7 @@ def test_the_models_of_each_seed_are_loaded_by_seed(saved, file, dataset, partit
     for result in results:
         models = load_models(file, result.seed)
         assert models.seed == result.seed
-        own = [one.accuracy for one in result.metrics.per_client]
+        own = [client.accuracy for client in result.metrics.per_client]
         np.testing.assert_allclose(models.evaluate(dataset, partition), np.array(own, float))
     with pytest.raises(InvalidInput, match=r"seed: None is not accepted; expected one of 3, 5"):
         load_models(file)
@@ -81,7 +83,7 @@ def test_raw_images_are_predicted_in_all_their_forms(saved, file, dataset):
     pixels = dataset.images[:5]
     expected = model.predict(pixels)
     mode = pixels.transpose(0, 2, 3, 1)
-    pictures = [Image.fromarray(one.squeeze()) for one in mode]
+    pictures = [Image.fromarray(image.squeeze()) for image in mode]
     forms = [torch.from_numpy(pixels), mode, torch.from_numpy(pixels) / 255, pictures]
     assert all(np.array_equal(model.predict(images), expected) for images in forms)
     assert np.array_equal(model.scores(pixels).argmax(1), expected)
@@ -157,7 +159,7 @@ def test_models_of_objects_are_loaded_with_these_objects(file, dataset, partitio
     with pytest.raises(InvalidInput, match=r"method: none is not .* own, .* as the argument method"):
         load_models(file)
     models = load_models(file, method=Own, model=small)
-    own = [one.accuracy for one in result.metrics.per_client]
+    own = [client.accuracy for client in result.metrics.per_client]
     np.testing.assert_allclose(models.evaluate(dataset, partition), np.array(own, float))
 
 

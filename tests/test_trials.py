@@ -72,9 +72,9 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
     trials = [dataclasses.replace(trial, config=config.to_dict()) for config in configs]
     execution = Execution(backend="stacked")
     together = run_trials(trials, dataset, partition, execution)
-    for one, rows in zip(trials, together, strict=True):
-        alone = run_trial(one, dataset, partition, execution)
-        assert [row.key for row in rows] == [row.key for row in alone] == one.keys
+    for variant, rows in zip(trials, together, strict=True):
+        alone = run_trial(variant, dataset, partition, execution)
+        assert [row.key for row in rows] == [row.key for row in alone] == variant.keys
         for ours, theirs in zip(rows, alone, strict=True):
             loss, expected = (row.metrics.rounds[-1].train_loss for row in (ours, theirs))
             assert loss == pytest.approx(expected, abs=1e-9)
@@ -210,9 +210,9 @@ def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
 def test_a_row_names_the_commit_and_whether_what_decides_numbers_is_in_none(edited, dirty, checkout):
     if edited:
         (checkout / edited).write_text("# edited")
-    made = commit()
-    assert (made.commit, made.dirty) == (git(checkout, "rev-parse", "HEAD"), dirty)
-    assert made.sources == sources.digest()
+    provenance = commit()
+    assert (provenance.commit, provenance.dirty) == (git(checkout, "rev-parse", "HEAD"), dirty)
+    assert provenance.sources == sources.digest()
 
 
 def test_a_mere_copy_of_the_code_is_of_an_unknown_commit(checkout):

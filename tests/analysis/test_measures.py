@@ -53,11 +53,11 @@ def test_wdb_is_one_over_the_distance_of_batch_norm_s_statistics(trained, measur
         [server.bank[name] for name in server.groups["bn_stats"] if name.endswith(kind)]
         for kind in ("mean", "var")
     )
-    apart = sum(
+    distance = sum(
         ((m[0] - m[1]).square() + (v[0].sqrt() - v[1].sqrt()).square()).sum().sqrt()
         for m, v in zip(means, variances, strict=True)
     )
-    assert measured["wdb"] == pytest.approx(float(1 / apart))
+    assert measured["wdb"] == pytest.approx(float(1 / distance))
 
 
 def test_mdb_is_the_cosine_of_updates_and_cs_the_mean_cosine_of_the_head_s_rows(trained, measured):

@@ -39,7 +39,9 @@ LITTLE = Workload(
 
 
 @pytest.mark.parametrize(
-    ("page", "draw"), [("speed", report), ("scale", scale), ("faults", faults)], ids=lambda one: str(one)[:8]
+    ("page", "draw"),
+    [("speed", report), ("scale", scale), ("faults", faults)],
+    ids=lambda value: str(value)[:8],
 )
 def test_a_page_is_what_its_template_makes_of_the_measured_figures(page, draw, tmp_path, monkeypatch):
     kept = ROOT / "reports/engineering" / page

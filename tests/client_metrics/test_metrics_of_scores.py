@@ -23,7 +23,7 @@ def test_auroc_is_one_against_the_rest():
 
 def test_auroc_is_over_the_classes_that_occur():
     two = LABELS < 2
-    pairs = [sklearn_metrics.roc_auc_score(LABELS[two] == one, SOFTMAX[two, one]) for one in (0, 1)]
+    pairs = [sklearn_metrics.roc_auc_score(LABELS[two] == label, SOFTMAX[two, label]) for label in (0, 1)]
     assert CLIENT_METRICS["auroc"](SCORES[two], LABELS[two]) == pytest.approx(np.mean(pairs), abs=1e-12)
 
 

@@ -109,12 +109,12 @@ def test_training_sees_augmented_images_and_evaluation_does_not():
 
 
 def test_no_two_epochs_or_rounds_see_the_same_images(monkeypatch):
-    seen = []
+    keys = []
 
     def watched(augmentation, key, count):
-        seen.append(int(key))
+        keys.append(int(key))
         return draw(augmentation, key, count)
 
     monkeypatch.setattr("pfl.engine.local_training.draw", watched)
     rounds(AUGMENTED)
-    assert len(set(seen)) == len(seen) > 20
+    assert len(set(keys)) == len(keys) > 20

@@ -150,13 +150,13 @@ def test_a_partition_that_follows_the_runs_seed_is_that_of_this_seed(digits):
     for seed, partition in division.items():
         expected = make_partition(f"dirichlet:0.5,seed={seed}", digits, 20)
         assert (partition.spec, partition.checksum) == (expected.spec, expected.checksum)
-        searches = [one.with_validation(0.2, digits.labels).checksum for one in (partition, expected)]
+        searches = [full.with_validation(0.2, digits.labels).checksum for full in (partition, expected)]
         assert searches[0] == searches[1]
 
 
 def test_any_other_partition_is_one_for_all_seeds(digits):
-    one = make_division("dirichlet:0.5,seed=2", digits, 20, (0, 3))
-    assert of_seed(one, 0) is of_seed(one, 3) is one
+    partition = make_division("dirichlet:0.5,seed=2", digits, 20, (0, 3))
+    assert of_seed(partition, 0) is of_seed(partition, 3) is partition
 
 
 def test_a_partition_of_no_run_cannot_follow_its_seed(digits):

@@ -75,8 +75,12 @@ def test_a_class_stream_goes_on_where_the_last_local_training_ended(dataset, par
     epoch = batches(simulation_of(whole, dataset, partition))
     # Client 2 is punctual and has two batches of 8 and 6; client 0 has three, and trains every other round.
     rounds = [batches(simulation) for _ in range(5)]
-    assert [seen[2] for seen in rounds] == [epoch[2]] * 5
-    assert [sorted(seen) for seen in rounds[:3]] == [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5], [0, 2, 3, 4, 5]]
+    assert [by_client[2] for by_client in rounds] == [epoch[2]] * 5
+    assert [sorted(by_client) for by_client in rounds[:3]] == [
+        [0, 1, 2, 3, 4, 5],
+        [2, 3, 4, 5],
+        [0, 2, 3, 4, 5],
+    ]
     first, second, third = epoch[0]
     assert [rounds[r][0] for r in (0, 2, 4)] == [[first, second], [third, first], [second, third]]
 

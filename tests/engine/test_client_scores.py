@@ -39,7 +39,9 @@ def test_accuracy_of_the_scores_is_that_of_the_evaluation(method, dataset, uneve
     config = replace(CONFIG, method=method, metrics=("own_accuracy",))
     (result,) = simulate(config, dataset, uneven)
     (metric,) = result.metrics.client_metrics.values()
-    accuracies = [math.nan if one.accuracy is None else one.accuracy for one in result.metrics.per_client]
+    accuracies = [
+        math.nan if client.accuracy is None else client.accuracy for client in result.metrics.per_client
+    ]
     assert [100 * value for value in metric.per_client] == pytest.approx(accuracies, nan_ok=True)
     headline = result.metrics.rounds[-1].moments[result.metrics.headline]
     assert 100 * metric.pooled == pytest.approx(headline.pooled)

@@ -84,8 +84,8 @@ def test_what_decides_is_neither_trained_on_nor_tested(dataset, partition):
 def test_a_search_holds_out_both_parts(dataset, partition):
     (result,) = simulate(dataclasses.replace(FLAT, validation=0.25), dataset, partition)
     sizes = [
-        (one.train, one.test, len(own))
-        for one, own in zip(result.metrics.per_client, partition.train, strict=True)
+        (client.train, client.test, len(own))
+        for client, own in zip(result.metrics.per_client, partition.train, strict=True)
     ]
     assert all(train + test < whole for train, test, whole in sizes)
 

@@ -41,13 +41,13 @@ def crowd(dataset) -> Partition:
 def test_only_who_took_part_has_rows_of_its_own(method, dataset, crowd):
     simulation = simulation_of(dataclasses.replace(CONFIG, method=method), dataset, crowd)
     server = simulation.runs[0].server
-    seen = set()
+    participants = set()
     for _ in range(ROUNDS):
         simulation.advance()
-        seen.update(server.participants.tolist())
+        participants.update(server.participants.tolist())
     for stack in (*server.bank.stacks.values(), *server.local.stacks.values()):
-        assert set(stack.rows.at.nonzero().flatten().tolist()) <= seen
-        assert len(stack.values) <= len(seen) + 1
+        assert set(stack.rows.at.nonzero().flatten().tolist()) <= participants
+        assert len(stack.values) <= len(participants) + 1
 
 
 def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):

@@ -28,10 +28,10 @@ def run(measure=None, config=CONFIG, **options):
 
 
 def test_a_measurement_sees_every_round_and_moves_nothing():
-    seen = run(movement)
-    assert [measurement["round"] for measurement in seen.measurements] == [1, 2, 3, 4]
-    assert all(measurement["moved"] > 0 for measurement in seen.measurements)
-    assert seen.metrics.to_json() == run().metrics.to_json()
+    measured = run(movement)
+    assert [measurement["round"] for measurement in measured.measurements] == [1, 2, 3, 4]
+    assert all(measurement["moved"] > 0 for measurement in measured.measurements)
+    assert measured.metrics.to_json() == run().metrics.to_json()
 
 
 def test_nothing_is_kept_of_rounds_without_an_answer():

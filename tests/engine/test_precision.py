@@ -197,11 +197,11 @@ def test_float32_products_are_what_the_precision_says_and_then_what_they_were(pr
 
 
 def test_a_simulation_s_convolutions_are_not_left_to_torch_s_default(dataset, partition):
-    seen = set()
+    precisions = set()
     simulate(
         dataclasses.replace(CONFIG, rounds=1),
         dataset,
         partition,
-        measure=lambda *_: seen.add(torch.backends.cudnn.conv.fp32_precision),
+        measure=lambda *_: precisions.add(torch.backends.cudnn.conv.fp32_precision),
     )
-    assert seen == {"ieee"}
+    assert precisions == {"ieee"}

@@ -141,16 +141,16 @@ def test_the_checkpoint_of_other_images_is_refused(dataset, partition, tmp_path)
 
 
 def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partition):
-    seen = {}
+    participants = {}
     for method in ("fedavg", "pfedsim"):
         config = dataclasses.replace(CONFIG, method=method)
         simulation = simulation_of(config, dataset, partition)
-        seen[method] = []
+        participants[method] = []
         for _ in range(CONFIG.rounds):
             simulation.advance()
-            seen[method].append(simulation.runs[0].server.participants.tolist())
-    assert seen["fedavg"] == seen["pfedsim"]
-    assert all(len(draw) == 3 for draw in seen["fedavg"])
+            participants[method].append(simulation.runs[0].server.participants.tolist())
+    assert participants["fedavg"] == participants["pfedsim"]
+    assert all(len(draw) == 3 for draw in participants["fedavg"])
 
 
 def test_a_phase_that_trains_nothing_is_in_evaluation_mode(dataset, partition):
@@ -233,5 +233,5 @@ def test_seeds_with_partitions_of_their_own_are_simulated_as_each_alone(
     for result in together:
         (alone,) = simulate(config, dataset, divided[result.seed], (result.seed,), Execution(backend=backend))
         for ours, theirs in zip(result.metrics.rounds, alone.metrics.rounds, strict=True):
-            accuracies = (vars(one.moments["post_local"]) for one in (ours, theirs))
+            accuracies = (vars(evaluated.moments["post_local"]) for evaluated in (ours, theirs))
             assert next(accuracies) == pytest.approx(next(accuracies), abs=1e-9)

@@ -111,21 +111,21 @@ def test_a_new_client_receives_the_global_model_and_the_mean_of_personal_layers(
     options = {"model": "cnn_digits", "rounds": 2, "unseen": 0.4, "dtype": "float64", "progress": False}
     pfl.simulate(Watched, dataset, partition, **options)
     for name, models in held.items():
-        *seen, first, second = models
-        expected = seen[0] if name.startswith("extractor") else torch.stack(seen).mean(0)
+        *trained, first, second = models
+        expected = trained[0] if name.startswith("extractor") else torch.stack(trained).mean(0)
         assert torch.equal(first, second)
         assert torch.allclose(first, expected)
 
 
 @pytest.mark.parametrize("method", sampled(METHODS))
 def test_joining_changes_nothing_of_what_the_seen_clients_have(method, dataset, partition, monkeypatch):
-    def compared(seen, *arguments):
+    def compared(trained, *arguments):
         def leaves():
-            state = checkpoint.server_state(seen)
+            state = checkpoint.server_state(trained)
             return tree_flatten(tree_map_only(torch.Tensor, torch.Tensor.clone, state))[0]
 
         before = leaves()
-        result = evaluate(seen, *arguments)
+        result = evaluate(trained, *arguments)
         for mine, theirs in zip(leaves(), before, strict=True):
             assert torch.equal(mine, theirs) if torch.is_tensor(mine) else mine == theirs
         return result
@@ -259,4 +259,4 @@ def test_frames_have_the_accuracies(dataset, partition):
     )
     (row,) = runs.to_frame("summary").to_dict("records")
     assert row["unseen_adapted"] == runs[0].metrics.unseen.adapted.pooled
-    assert list(runs.to_frame("clients")["client"]) == [one.client for one in runs[0].metrics.per_client]
+    assert list(runs.to_frame("clients")["client"]) == [entry.client for entry in runs[0].metrics.per_client]

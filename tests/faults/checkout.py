@@ -61,13 +61,13 @@ class Checkout:
     def make(cls, root: Path) -> Checkout:
         """This repository's files as they are, committed, with one small table whose data are divided."""
         copy_files(root, "dvc.lock", "reports/", "results/", "tests/")
-        made = cls(root)
-        made.table.write_text(TABLE)
+        checkout = cls(root)
+        checkout.table.write_text(TABLE)
         params = root / "params.yaml"
         params.write_text(params.read_text().replace("- digits", "- small"))
         commit(root)
-        assert made.run("dvc", "repro", "--quiet", "partition@small") == 0, made.said
-        return made
+        assert checkout.run("dvc", "repro", "--quiet", "partition@small") == 0, checkout.said
+        return checkout
 
     def copy(self, root: Path) -> Checkout:
         shutil.copytree(self.root, root, symlinks=True, dirs_exist_ok=True)

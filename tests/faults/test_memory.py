@@ -54,10 +54,12 @@ def test_a_smaller_stack_gives_the_same_numbers(method, dataset, partition, requ
     chunked = simulate(config, dataset, partition, (0, 1), STACKED)
     for ours, theirs in zip(whole, chunked, strict=True):
         rounds = (result.metrics.to_json()["rounds"] for result in (ours, theirs))
-        for one, other in zip(*rounds, strict=True):
-            assert one["post_local"] == pytest.approx(other["post_local"], abs=1e-9)
-            assert one["post_aggregation"] == pytest.approx(other["post_aggregation"], abs=1e-9)
-            assert one["train_loss"] == pytest.approx(other["train_loss"], abs=1e-9)
+        for whole_round, chunked_round in zip(*rounds, strict=True):
+            assert whole_round["post_local"] == pytest.approx(chunked_round["post_local"], abs=1e-9)
+            assert whole_round["post_aggregation"] == pytest.approx(
+                chunked_round["post_aggregation"], abs=1e-9
+            )
+            assert whole_round["train_loss"] == pytest.approx(chunked_round["train_loss"], abs=1e-9)
 
 
 def test_what_did_not_fit_once_is_not_tried_again(scarce, dataset, partition, caplog):

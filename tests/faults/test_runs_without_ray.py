@@ -62,7 +62,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     absent = dataclasses.replace(trial, dataset="nowhere/at/all", data_checksum="0" * 64)
     quick = dataclasses.replace(trial, config=validated(Config(rounds=1, epochs=1)).to_dict())
     file = tmp_path / "trials.jsonl"
-    file.write_text("".join(json.dumps(json_ready(one)) + "\n" for one in (stale, absent, quick)))
+    file.write_text("".join(json.dumps(json_ready(pending)) + "\n" for pending in (stale, absent, quick)))
     done = run(file)
     assert "setting/fedavg, seeds (0,): partition: has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr

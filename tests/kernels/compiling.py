@@ -40,11 +40,11 @@ class Launched:
 
 def launches(dtype: torch.dtype) -> list[Any]:
     """What layers of few and of many channels launch, with a bias and padded batches and without."""
-    found: list[Any] = []
+    calls: list[Any] = []
     own = {
         name: value for name, value in vars(triton_kernels).items() if isinstance(value, triton.JITFunction)
     }
-    kernels = SimpleNamespace(**{name: Launched(kernel, found) for name, kernel in own.items()})
+    kernels = SimpleNamespace(**{name: Launched(kernel, calls) for name, kernel in own.items()})
     gpu.kernels = lambda: kernels  # type: ignore[assignment]
     images, labels = torch.zeros(3, 3, 8, 8, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)
     gpu_layers.scaled_images(images, labels, labels, *torch.rand(2, 3, 1, 1))
@@ -64,7 +64,7 @@ def launches(dtype: torch.dtype) -> list[Any]:
         logits, labels = y.flatten(2), torch.zeros(2, 4, dtype=torch.int64)
         loss, counts = gpu_layers._CrossEntropy.on_stacks(logits, labels, real)
         gpu_layers._CrossEntropyGradient.on_stacks(loss, logits, labels, real, counts)
-    return found
+    return calls
 
 
 def compiled(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any], capability: int) -> None:

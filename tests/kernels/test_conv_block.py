@@ -482,10 +482,10 @@ def test_a_compiler_that_fails_is_a_warning(no_compiler, caplog):  # noqa: ARG00
 def test_a_layer_that_is_watched_is_computed_by_itself():
     net = MODELS["lenet5_bn"]((3, 32, 32), 10).eval()
     net.extractor.single_client = True
-    seen = []
-    net.extractor.conv2.register_forward_hook(lambda *call: seen.append(call[2].shape))
+    shapes = []
+    net.extractor.conv2.register_forward_hook(lambda *call: shapes.append(call[2].shape))
     net(torch.randn(4, 3, 32, 32))
-    assert seen == [(4, 16, 10, 10)]
+    assert shapes == [(4, 16, 10, 10)]
 
 
 @needs_kernels

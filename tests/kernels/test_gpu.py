@@ -90,8 +90,8 @@ def gradients(network: nn.Module, stack: dict[str, Tensor], rows: Tensor | None)
 
     weights = {name: value for name, value in stack.items() if name not in moving}
     dims = (0, 0, None if rows is None else 0)
-    found = torch.vmap(torch.func.grad(loss), dims)(weights, statistics, rows)
-    return {**found, **statistics}
+    grads = torch.vmap(torch.func.grad(loss), dims)(weights, statistics, rows)
+    return {**grads, **statistics}
 
 
 def compared(layer: Layer, rows: Tensor | None) -> None:
@@ -148,8 +148,8 @@ def test_pooling_with_relu_is_torchs_where_pixels_are_equal_too(window):
     x[0, 0, 0, 0, 0] = torch.nan
     ours = of_stack(lambda x: gpu_layers.pooled_relu(x, *window), x)
     theirs = of_stack(lambda x: torch.relu(torch.nn.functional.max_pool2d(x, *window)), x)
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("sizes", [(5, 7), (400, 120), (84, 10)], ids=str)
@@ -163,13 +163,13 @@ def test_a_linear_layer_is_torchs(sizes):
         bind(layer, {"weight": weight, "bias": bias})
         return layer(x)
 
-    for found, expected in zip(
+    for actual, expected in zip(
         of_stack(ours, *stacks),
         of_stack(torch.nn.functional.linear, *map(Tensor.double, stacks)),
         strict=True,
     ):
         scale = expected.abs().max().item()
-        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4 * scale)
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4 * scale)
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200])
@@ -213,9 +213,9 @@ def test_images_are_chosen_and_scaled_as_torch_does(shape):
     labels = torch.randint(10, (9,), generator=random).to(DEVICE)
     index = torch.randint(9, (CLIENTS, 2 * IMAGES), generator=random).to(DEVICE)[:, ::2]
     scale, shift = (torch.rand(shape[0], 1, 1, generator=random).to(DEVICE) for _ in range(2))
-    found, of = gpu_layers.scaled_images(images, labels, index, scale, shift)
-    torch.testing.assert_close(found, images[index] * scale + shift, rtol=0, atol=1e-4)
-    assert torch.equal(of, labels[index])
+    scaled, targets = gpu_layers.scaled_images(images, labels, index, scale, shift)
+    torch.testing.assert_close(scaled, images[index] * scale + shift, rtol=0, atol=1e-4)
+    assert torch.equal(targets, labels[index])
 
 
 @pytest.mark.slow

@@ -58,9 +58,9 @@ def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(padded):
     step = APFL()._weigh(participant, (batch,), 0.1)
 
     def model(weight):
-        made = torch.nn.Linear(2, 2).double()
-        made.load_state_dict({"weight": weight, "bias": torch.zeros(2)})
-        return made
+        layer = torch.nn.Linear(2, 2).double()
+        layer.load_state_dict({"weight": weight, "bias": torch.zeros(2)})
+        return layer
 
     common, own = model(participant.params["head.weight"]), model(PERSONAL)
     entropy = torch.nn.functional.cross_entropy

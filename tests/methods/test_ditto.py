@@ -19,14 +19,14 @@ from tests.methods.curves import losses
 def test_the_personal_gradient_holds_the_distance_to_the_received_model():
     # All pixels are 0 and there is no bias, so cross-entropy has no gradient in the weights.
     received = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    one = toy.client(received.tolist())
-    with_personal_model(one.net)
+    participant = toy.client(received.tolist())
+    with_personal_model(participant.net)
     personal = received + torch.tensor([[0.5, 0.0], [0.0, -2.0]], dtype=torch.float64)
-    tensors = dict(one.net.named_parameters()) | {"personal.head.weight": personal}
-    one = dataclasses.replace(
-        one, params=tensors, start=tensors, trained=("head.weight", "personal.head.weight")
+    tensors = dict(participant.net.named_parameters()) | {"personal.head.weight": personal}
+    participant = dataclasses.replace(
+        participant, params=tensors, start=tensors, trained=("head.weight", "personal.head.weight")
     )
-    gradient, loss = Ditto(lam=0.3)._both(one, (toy.batch([[0.0, 0.0]], [0]),))
+    gradient, loss = Ditto(lam=0.3)._both(participant, (toy.batch([[0.0, 0.0]], [0]),))
     assert loss.item() == pytest.approx(2 * math.log(2) + 0.15 * (0.25 + 4))
     torch.testing.assert_close(gradient["personal.head.weight"], 0.3 * (personal - received))
     assert not gradient["head.weight"].any()

@@ -51,11 +51,11 @@ def after_a_round(server, clients):
             return dict(zip(names, torch.autograd.grad(value, list(leaves.values())), strict=True))
 
         for x, _ in minibatches(server, client):
-            found = gradients(own, x, lambda z: torch.nn.functional.mse_loss(z, torch.zeros_like(z)))
-            importance = {n: 0.9 * importance[n] + 0.1 * found[n].abs() for n in names}
+            gradient = gradients(own, x, lambda z: torch.nn.functional.mse_loss(z, torch.zeros_like(z)))
+            importance = {n: 0.9 * importance[n] + 0.1 * gradient[n].abs() for n in names}
         for x, y in minibatches(server, client):
-            found = gradients(own, x, lambda z, y=y: torch.nn.functional.cross_entropy(z, y))
-            own.update({n: own[n] - LR * found[n] for n in names})
+            gradient = gradients(own, x, lambda z, y=y: torch.nn.functional.cross_entropy(z, y))
+            own.update({n: own[n] - LR * gradient[n] for n in names})
         for name in names:
             omega[name] += share * importance[name]
             change[name] += share * (own[name] - start[name].detach())

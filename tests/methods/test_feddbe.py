@@ -33,9 +33,9 @@ def test_the_loss_translates_the_features_and_holds_their_running_mean(padded):
 
     entropies = [math.log(math.exp(x + 0.5) + math.exp(2.0)) - (x + 0.5) for x in (1.0, 3.0)]
     running = [0.75 * 2 + 0.25 * 2, 0.75 * 4 + 0.25 * 1]
-    apart = sum((r - 1) ** 2 for r in running) / 2
+    distance = sum((r - 1) ** 2 for r in running) / 2
     assert step.state["running"].tolist() == pytest.approx(running)
-    assert step.loss.item() == pytest.approx(sum(entropies) / 2 + 1.5 * apart)
+    assert step.loss.item() == pytest.approx(sum(entropies) / 2 + 1.5 * distance)
 
 
 def test_the_step_descends_on_the_loss():
@@ -87,10 +87,10 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(m, dataset, 
             loss = torch.nn.functional.cross_entropy(logits, y)
             if mean is not None:
                 loss = loss + kappa * (0.5 * (moved - mean) ** 2).mean()
-            found = torch.autograd.grad(loss, [*leaves.values(), shift], allow_unused=True)
-            own = {name: own[name] - LR * g for name, g in zip(names, found[:-1], strict=True)}
+            gradients = torch.autograd.grad(loss, [*leaves.values(), shift], allow_unused=True)
+            own = {name: own[name] - LR * g for name, g in zip(names, gradients[:-1], strict=True)}
             if mean is not None:
-                bias = bias - LR * found[-1]
+                bias = bias - LR * gradients[-1]
             running = moved.detach()
         return own, bias, running
 

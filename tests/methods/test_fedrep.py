@@ -46,7 +46,7 @@ def test_the_last_training_tunes_a_copy_of_every_head(dataset, partition):
         assert torch.equal(stack, other.bank.tensors[name])
     (phase,) = tuned.program.method.adaptation(server)
     assert (phase.epochs, phase.trains) == (3, ("head",))
-    ours, theirs = (one.runs[0].history[-1].moments for one in (tuned, plain))
+    ours, theirs = (simulation.runs[0].history[-1].moments for simulation in (tuned, plain))
     assert ours["post_aggregation"] == theirs["post_aggregation"]
     assert ours["adapted"].loss != pytest.approx(ours["post_aggregation"].loss, abs=1e-6)
     assert "adapted" not in theirs

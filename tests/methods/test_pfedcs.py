@@ -203,12 +203,12 @@ def test_heads_travel_in_the_first_stage_only():
 
 
 def test_both_moments_are_of_the_own_head_and_one_is_of_the_global_extractor(dataset, partition):
-    simulation, one = after_rounds("pfedcs", dataset, partition, 2)
-    method, present = simulation.program.method, one.participants
+    simulation, trained = after_rounds("pfedcs", dataset, partition, 2)
+    method, present = simulation.program.method, trained.participants
     assert method.headline == "post_aggregation"
-    after, local = (method.personal(one, moment) for moment in ("post_aggregation", "post_local"))
+    after, local = (method.personal(trained, moment) for moment in ("post_aggregation", "post_local"))
     for name in ("head.weight", "extractor.conv1.weight"):
-        assert torch.equal(local[name][present], one.uploads[name])
+        assert torch.equal(local[name][present], trained.uploads[name])
     assert torch.equal(after["head.weight"], local["head.weight"])
     extractors = after["extractor.conv1.weight"]
     assert torch.equal(extractors, extractors[:1].expand_as(extractors))

@@ -50,12 +50,12 @@ def test_fedproto_predicts_by_the_nearest_prototype_of_the_client_s_own_classes(
     means = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     known = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
     state = {"owned": torch.tensor([True, True, False])}
-    one = client([[0.0, 0.0]] * 3, state, prototypes__means=means, prototypes__known=known)
+    participant = client([[0.0, 0.0]] * 3, state, prototypes__means=means, prototypes__known=known)
     x = batch([[1.1, 0.0], [2.1, 7.0]], [0, 0]).x
     logits = torch.tensor([[0.0, 0.0, 1.0]] * 2, dtype=torch.float64)
 
     def classes(predicts):
-        return FedProto(predicts=predicts).scores(one, x, logits).argmax(1).tolist()
+        return FedProto(predicts=predicts).scores(participant, x, logits).argmax(1).tolist()
 
     assert classes("own_classes") == [0, 1]
     assert classes("known_classes") == [2, 2]
@@ -64,9 +64,9 @@ def test_fedproto_predicts_by_the_nearest_prototype_of_the_client_s_own_classes(
 
 def test_fedproto_predicts_by_the_head_until_a_class_of_the_client_has_a_prototype():
     state = {"owned": torch.tensor([False, True])}
-    one = client([[0.0, 0.0]] * 2, state, **PROTOTYPES)
+    participant = client([[0.0, 0.0]] * 2, state, **PROTOTYPES)
     logits = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-    assert torch.equal(FedProto().scores(one, batch([[3.0, 0.0]], [0]).x, logits), logits)
+    assert torch.equal(FedProto().scores(participant, batch([[3.0, 0.0]], [0]).x, logits), logits)
 
 
 def test_fedproto_sends_known_prototypes_takes_plain_means_over_owners_and_keeps_the_rest(dataset, partition):

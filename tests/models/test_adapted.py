@@ -107,15 +107,15 @@ def test_both_backends_agree_on_an_ordinary_network(norm, network, dataset, part
 
 def test_a_module_is_the_initialisation_of_every_seed(dataset, partition):
     module = Ordinary()
-    seen = []
+    biases = []
 
     def first(server, _network):
-        seen.append(server.received["head.bias"][0])
+        biases.append(server.received["head.bias"][0])
 
     pfl.simulate(
         "fedavg", dataset, partition, model=module, rounds=1, epochs=1, seeds=2, progress=False, measure=first
     )
-    assert all(torch.equal(bias, module.out.bias) for bias in seen)
+    assert all(torch.equal(bias, module.out.bias) for bias in biases)
 
 
 class Tied(nn.Module):

@@ -21,7 +21,7 @@ def test_every_method_has_one_row():
 def test_three_learning_rates_are_tried_and_nothing_else():
     for cell in cells("methods-cifar10", load_table("methods-cifar10")):
         assert cell.search.trials == 3
-        ranges = {name: one.search for name, one in searched(cell.config, cell.search).items()}
+        ranges = {name: parameter.search for name, parameter in searched(cell.config, cell.search).items()}
         assert ranges == {"lr": (0.01, 0.1)}
 
 

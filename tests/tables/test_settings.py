@@ -210,8 +210,8 @@ def is_pinned(table: Table, key: list[str]) -> bool:
         return any(sets(setting, rest) for setting in table.settings.values())
     if first == "methods":
         row, _, parameter = rest.partition(".")
-        rows = [one for one in table.methods if row in (one.id, one.method)]
-        return any(not parameter or parameter in one.params for one in rows)
+        rows = [entry for entry in table.methods if row in (entry.id, entry.method)]
+        return any(not parameter or parameter in entry.params for entry in rows)
     if first == "draw":
         return bool(table.draw)
     return first in PATHS and rest in PATHS[first].model_fields

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("project")
 
 
 def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
-    made = []
-    monkeypatch.setattr(make, "make", lambda *arguments: made.append(arguments) or ["a line"])
+    calls = []
+    monkeypatch.setattr(make, "make", lambda *arguments: calls.append(arguments) or ["a line"])
     options = "--rounds 2 --epochs 3 --dataset digits --model lenet5 --clients 4 --settings a,b --methods c"
     assert printed("figure", "fedcac-figure5", *options.split(), "--out", "elsewhere") == "a line\n"
     assert printed("figure", "fedcac-figure5") == "a line\n"
     changes = FigureChanges(2, 3, "digits", "lenet5", 4, Subset(settings=["a", "b"], methods=["c"]))
-    assert made == [
+    assert calls == [
         ("fedcac-figure5", changes, Path("elsewhere").resolve()),
         ("fedcac-figure5", FigureChanges(), make.FOLDER),
     ]

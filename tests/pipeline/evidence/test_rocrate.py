@@ -54,7 +54,7 @@ def test_every_file_is_described_with_its_checksum_and_every_reference_has_an_en
 def test_a_crate_holds_table_records_partitions_lock_file_and_report_and_names_the_code(out):
     entities = crate_of(out)
     action = entities["#sweep"]
-    inputs, results = ([one["@id"] for one in action[key]] for key in ("object", "result"))
+    inputs, results = ([reference["@id"] for reference in action[key]] for key in ("object", "result"))
     assert inputs == ["table.yaml", "partitions/", "requirements.lock"]
     assert results == ["rows.jsonl", "results.json", "report/"]
     assert entities[action["instrument"]["@id"]]["hasPart"] == {"@id": "#code-0"}

@@ -26,7 +26,7 @@ def entry() -> Entry:
 
 
 def with_accuracies(record: Record, *accuracies: float | None) -> Record:
-    clients = tuple(ClientResult(client, 10, 5, one) for client, one in enumerate(accuracies))
+    clients = tuple(ClientResult(client, 10, 5, accuracy) for client, accuracy in enumerate(accuracies))
     return with_metrics(record, per_client=clients)
 
 
@@ -120,11 +120,11 @@ def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("of", "why"),
+    ("function", "why"),
     [(lambda _: "many", "TypeError: it returns 'many'"), (lambda _: {}["steps"], "KeyError: 'steps'")],
 )
-def test_a_plugins_column_that_is_no_number_is_one_clear_line(monkeypatch, of, why):
-    monkeypatch.setitem(COLUMNS._added, "steps", Column("Steps", of))
+def test_a_plugins_column_that_is_no_number_is_one_clear_line(monkeypatch, function, why):
+    monkeypatch.setitem(COLUMNS._added, "steps", Column("Steps", function))
     assert refusal(comma_separated, summary_of(fake_results(methods=2, seeds=1))) == (
         "report column: Steps is not accepted; expected a function of a record that returns a number or None "
         f"({why})"

@@ -32,13 +32,13 @@ def leaderboard(**changes: object) -> dict:
 
 def test_methods_are_ranked_over_settings_and_seeds_by_their_selected_configurations():
     ranked = board(summary_of(leaderboard()))
-    assert [(one.place, one.row, one.rank) for one in ranked.standings] == [
+    assert [(standing.place, standing.row, standing.rank) for standing in ranked.standings] == [
         (1, "fedavg", 1.0),
         (2, "pfedsim", 2.0),
         (3, "fedprox", 3.0),
         (4, "local", 4.0),
     ]
-    assert [one.accuracy for one in ranked.standings] == pytest.approx([72.0, 71.0, 63.0, 51.0])
+    assert [standing.accuracy for standing in ranked.standings] == pytest.approx([72.0, 71.0, 63.0, 51.0])
 
 
 def test_a_method_that_is_printed_under_the_name_of_another_has_a_place_of_its_own():
@@ -47,7 +47,7 @@ def test_a_method_that_is_printed_under_the_name_of_another_has_a_place_of_its_o
     results["config"]["methods"] = [
         {**row, "label": "FedAvg"} if row["method"] == "fedprox" else row for row in rows
     ]
-    assert [(one.place, one.label) for one in board(summary_of(results)).standings] == [
+    assert [(standing.place, standing.label) for standing in board(summary_of(results)).standings] == [
         (1, "FedAvg (fedavg)"),
         (2, "pFedSim"),
         (3, "FedAvg (fedprox)"),
@@ -85,7 +85,7 @@ def test_the_advice_follows_from_the_numbers():
 def test_the_reference_of_a_table_is_subtracted_from_all_others():
     ranked = board(summary_of(leaderboard(reference="fedprox")))
     assert ranked.against == "FedProx"
-    assert {one.row: one.difference.mean for one in ranked.standings} == pytest.approx(
+    assert {standing.row: standing.difference.mean for standing in ranked.standings} == pytest.approx(
         {"fedavg": 9.0, "pfedsim": 8.0, "fedprox": 0.0, "local": -12.0}
     )
 
@@ -94,7 +94,7 @@ def test_a_method_without_a_number_in_every_setting_has_no_place_and_is_named():
     results = leaderboard()
     results["cells"] = [cell for cell in results["cells"] if cell["cell"] != "cifar10-0.1/local"]
     ranked = board(summary_of(results))
-    assert "local" not in {one.row for one in ranked.standings}
+    assert "local" not in {standing.row for standing in ranked.standings}
     assert any("Without a place, as a number is missing: Local." in line for line in ranked.limits)
 
 

@@ -88,8 +88,8 @@ def test_a_table_that_only_repeats_cells_of_another_is_a_study(root):
 
 def test_a_simulation_behind_several_cells_counts_once(root):
     report = root / "reports/tables/pfedsim-table3/table.csv"
-    one, other = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
-    report.write_text(report.read_text().replace(one, other))
+    first, second = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
+    report.write_text(report.read_text().replace(first, second))
     assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations, 1 shared)"
 
 

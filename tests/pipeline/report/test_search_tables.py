@@ -28,21 +28,23 @@ def step(trial: int, until: int, value: float | None, samples: int | None, **par
 
 def notes_of(results: dict) -> tuple[str, ...]:
     """The notes on the search of Local."""
-    return next(one.notes for one in search_tables.searches(summary_of(results)) if one.label == "Local")
+    return next(
+        search.notes for search in search_tables.searches(summary_of(results)) if search.label == "Local"
+    )
 
 
 def test_a_cell_says_what_was_selected_and_by_how_much(summary):
     searched = search_tables.searches(summary)
     assert len(searched) == len(summary.results.cells)
-    for one in searched:
-        assert one.trials == 3
-        assert one.gain == ("" if one.pins else "+1.50 ± 0.50")
-        assert not one.pins or one.validation[0] == one.validation[1]
+    for search in searched:
+        assert search.trials == 3
+        assert search.gain == ("" if search.pins else "+1.50 ± 0.50")
+        assert not search.pins or search.validation[0] == search.validation[1]
 
 
 def test_a_gain_with_one_seed_has_no_standard_error():
     searched = search_tables.searches(summary_of(fake_results(seeds=1, search=3)))
-    assert {one.gain for one in searched if not one.pins} == {"+1.50"}
+    assert {search.gain for search in searched if not search.pins} == {"+1.50"}
 
 
 def test_every_trial_is_a_line_of_the_csv_file(summary):

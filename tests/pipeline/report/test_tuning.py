@@ -18,15 +18,15 @@ ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pf
 
 def results(**options: Any) -> dict[str, Any]:
     """A searched table of one setting, where tuning moves FedAvg to the first place."""
-    made = fake_results(settings=1, seeds=2, search=3, **options)
+    content = fake_results(settings=1, seeds=2, search=3, **options)
     for row, both in ACCURACIES.items():
-        cell = cell_of(made, f"{SETTING}/{row}")
+        cell = cell_of(content, f"{SETTING}/{row}")
         for name, accuracies in zip(("pinned", "selected"), both, strict=True):
             cell[name] |= {
                 "number": int(name == "selected"),
                 "records": ledger_rows(cell["cell"], accuracies, lr=0.1 if name == "selected" else 0.05),
             }
-    return made
+    return content
 
 
 def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds():

@@ -49,8 +49,8 @@ def labels_of(dataset: str) -> Dataset:
 def test_every_pinned_partition_can_be_made(table):
     pinned = {(cell.dataset, cell.partition, cell.clients) for cell in cells(table, load_table(table))}
     for dataset, partition, clients in pinned:
-        made = make_partition(partition, labels_of(dataset), clients, run_seed=0)
-        assert clients is None or made.clients == clients
+        drawn = make_partition(partition, labels_of(dataset), clients, run_seed=0)
+        assert clients is None or drawn.clients == clients
 
 
 @cache

@@ -16,7 +16,9 @@ def pinned(method: str = "fedprox", **hyperparameters) -> Config:
 
 
 def ranges(config: Config, **space) -> dict[str, tuple]:
-    return {name: one.search for name, one in searched(config, Search(trials=9, space=space)).items()}
+    return {
+        name: parameter.search for name, parameter in searched(config, Search(trials=9, space=space)).items()
+    }
 
 
 def test_the_learning_rate_and_what_the_method_declares_are_searched():

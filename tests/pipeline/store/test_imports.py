@@ -58,7 +58,9 @@ def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
     scheduler = scheduler_of(ledger)
     first, second = (stamped(fake_run(scheduler.next())[0]) for _ in range(2))
     second = dataclasses.replace(second, table="other")
-    (project / "rows.jsonl").write_text("".join(json.dumps(one.to_json()) + "\n" for one in (first, second)))
+    (project / "rows.jsonl").write_text(
+        "".join(json.dumps(record.to_json()) + "\n" for record in (first, second))
+    )
     assert import_rows([project / "rows.jsonl"]) == 2
     files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
     assert [[line["key"] for line in lines(file)] for file in files] == [[first.key], [second.key]] * 2

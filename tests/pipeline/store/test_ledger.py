@@ -88,14 +88,14 @@ def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row, othe
     with LOCAL.open("ab") as file:
         file.write(other.to_line()[:-100])
     reopened = Ledger(SOURCES)
-    (told,) = map(str, reopened.damaged)
-    assert told.startswith(f"{LOCAL}:2: not a record")
-    assert told.endswith(f"(key {other.key})")
+    (message,) = map(str, reopened.damaged)
+    assert message.startswith(f"{LOCAL}:2: not a record")
+    assert message.endswith(f"(key {other.key})")
     reopened.append(other)
     again = Ledger(SOURCES)
     assert again.get(row.key)
     assert again.get(other.key)
-    assert list(map(str, again.damaged)) == [told]
+    assert list(map(str, again.damaged)) == [message]
 
 
 def other_key(line: bytes) -> bytes:
@@ -129,11 +129,11 @@ def test_a_row_that_was_changed_is_told_in_a_line_and_its_trial_runs_again(ledge
     reopened = Ledger(SOURCES)
     assert reopened.get(row.key) is None
     assert list(reopened.successes("small")) == []
-    (told,) = map(str, reopened.damaged)
+    (message,) = map(str, reopened.damaged)
     key = LOCAL.read_bytes()[8:72].decode()
-    assert told.startswith(f"{LOCAL}:1: ")
-    assert told.endswith(f"(key {key})")
-    assert caplog.messages == [f"ledger: {told}; ignored; its trial runs again if it is needed"]
+    assert message.startswith(f"{LOCAL}:1: ")
+    assert message.endswith(f"(key {key})")
+    assert caplog.messages == [f"ledger: {message}; ignored; its trial runs again if it is needed"]
     ran = finish(scheduler_of(reopened))
     assert sum(row.key in trial.keys for trial in ran) == 1
     publish("small")
@@ -145,8 +145,8 @@ def test_a_row_whose_key_is_not_that_of_its_content_is_told_when_it_is_asked_for
     reopened = Ledger(SOURCES)
     assert reopened.damaged == []
     assert reopened.get(other.key) is reopened.get(other.key) is None
-    (told,) = map(str, reopened.damaged)
-    assert told == f"{LOCAL}:1: its content has the key {row.key} (key {other.key})"
+    (message,) = map(str, reopened.damaged)
+    assert message == f"{LOCAL}:1: its content has the key {row.key} (key {other.key})"
     assert len(caplog.messages) == 1
 
 

@@ -381,6 +381,8 @@ def test_a_search_on_partitions_of_each_seed_has_partitions_of_its_own_seeds(edi
     preparation.partition("small")
     scheduler = scheduler_of("small", load_table("small"), Ledger(SOURCES))
     finish(scheduler)
-    searched = [trial for cell in scheduler.cells for trial in (one.trial for one in cell.searched)]
+    searched = [
+        trial for cell in scheduler.cells for trial in (candidate.trial for candidate in cell.searched)
+    ]
     assert {seed for trial in searched for seed in trial.seeds} == {1000, 1001, 1002, 1003}
     assert len({trial.partition_of(seed) for trial in searched for seed in trial.seeds}) == 4

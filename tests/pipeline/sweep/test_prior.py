@@ -34,7 +34,7 @@ def prior_of(table: str) -> list[PriorTrial]:
 
 def search_csv(folder: Path, *steps: tuple[int, int, float | None, dict], cell: str = "dir/fedprox") -> str:
     """A report's search.csv with steps of (trial, round, accuracy, parameters)."""
-    rows = [(cell, trial, 1000, *of, 10, json.dumps(params), None) for trial, *of, params in steps]
+    rows = [(cell, trial, 1000, *outcome, 10, json.dumps(params), None) for trial, *outcome, params in steps]
     file = folder / "search.csv"
     file.write_text(csv_text(SEARCH_COLUMNS, rows))
     return str(file)

@@ -35,9 +35,9 @@ def job(dataset, partition, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_division", lambda *_: partition)
     trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
     execution = Execution(device="cpu", backend="stacked")
-    told = tune.Job(str(tmp_path), None, commit().sources, False, execution)
+    worker_job = tune.Job(str(tmp_path), None, commit().sources, False, execution)
     yield lambda *changes: {
-        "job": told,
+        "job": worker_job,
         "trials": [dataclasses.replace(trial, config={**trial.config, **change}) for change in changes],
     }
     gc.unfreeze()
@@ -60,9 +60,9 @@ def test_garbage_collections_between_trials_ignore_what_the_worker_has_imported(
 
 
 def test_trials_under_way_leave_their_round(job):
-    told = job({"lr": 0.1}, {"lr": 0.2})
-    outcomes_of(told)
-    assert reached(told["trials"]) == 1
+    assignment = job({"lr": 0.1}, {"lr": 0.2})
+    outcomes_of(assignment)
+    assert reached(assignment["trials"]) == 1
 
 
 def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
@@ -94,9 +94,9 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(alike):
     alike.stacks = True
     search = tune.SchedulerSearcher(alike, {})
     stacks = []
-    while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
-        search.on_trial_complete(str(len(stacks)), {"outcomes": list(map(fake_run, told["trials"]))})
-        stacks.append(len(told["trials"]))
+    while (suggestion := search.suggest(str(len(stacks)))) != search.FINISHED:
+        search.on_trial_complete(str(len(stacks)), {"outcomes": list(map(fake_run, suggestion["trials"]))})
+        stacks.append(len(suggestion["trials"]))
     assert alike.finished
     assert max(stacks) == 2
 
@@ -122,9 +122,9 @@ def test_a_trial_whose_process_dies_is_suggested_again_and_fails_the_third_time(
     search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
     lost = None
     for attempt in range(3):
-        told = search.suggest(str(attempt))
-        assert lost in (None, told)
-        lost = told
+        suggestion = search.suggest(str(attempt))
+        assert lost in (None, suggestion)
+        lost = suggestion
         search.on_trial_complete(str(attempt), error=True)
     assert search.suggest("next") != lost
     records = [scheduler.outcomes[key] for key in lost["trials"][0].keys]

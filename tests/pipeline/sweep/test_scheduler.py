@@ -20,7 +20,10 @@ def keys(trials) -> list[str]:
 
 def searched(scheduler) -> list[tuple]:
     results = [cell.result(scheduler.outcomes) for cell in scheduler.cells]
-    return [([(item.params, item.until, item.seed) for item in one.search], one.selection) for one in results]
+    return [
+        ([(item.params, item.until, item.seed) for item in result.search], result.selection)
+        for result in results
+    ]
 
 
 def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledger):

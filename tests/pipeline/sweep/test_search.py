@@ -173,8 +173,8 @@ def comparisons(gains: list[float], seeds: int, noise: float = 1.0, draws: int =
     )
     chosen = np.array(
         [
-            trial != 0 and selected(int(trial), one, other).trial != 0
-            for trial, one, other in zip(best, pins.tolist(), values.tolist(), strict=True)
+            trial != 0 and selected(int(trial), pin_values, trial_values).trial != 0
+            for trial, pin_values, trial_values in zip(best, pins.tolist(), values.tolist(), strict=True)
         ]
     )
     return chosen.mean(), (chosen & (best == means.argmax())).mean()
