@@ -1,4 +1,4 @@
-# The targets set themselves up: a fresh machine needs Python 3.11, git and make.
+# The targets create their environments: a fresh machine needs only Python 3.11, git and make.
 PYTHON ?= python3.11
 ACTIVATE = . .venv/bin/activate
 # One thread per test process, because the processes share the cores.
@@ -17,7 +17,7 @@ repro: .venv
 test: .venv
 	$(PYTEST) -n 2 -m "not slow and not gpu"
 
-# One process more than for the fast tests: tests of sweeps wait for processes that start and end.
+# One more process than for the fast tests: tests of sweeps wait for processes to start and end.
 test-slow: .venv
 	$(PYTEST) -n 3 -m "slow and not gpu"
 
@@ -32,7 +32,7 @@ lint: .venv
 .venv: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check uv
-	# Compiled here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports.
+	# Compile now: if PYTHONDONTWRITEBYTECODE is set, every process would compile all its imports.
 	.venv/bin/uv pip sync --quiet --compile-bytecode --python .venv/bin/python requirements.lock
 	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
 	@touch .venv
@@ -49,7 +49,7 @@ lint: .venv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --no-deps --editable .
 	@touch .venv-lowest
 
-# The metadata for citation, which follow from CITATION.cff, the container files, and an example of each export.
+# Citation metadata, which are derived from CITATION.cff, the container files, and an example of each export.
 validate: .venv .venv-validate
 	.venv-validate/bin/cffconvert --validate
 	.venv-validate/bin/cffconvert --format codemeta --outfile codemeta.json
@@ -65,13 +65,13 @@ validate: .venv .venv-validate
 	.venv-validate/bin/pip install --quiet --disable-pip-version-check --requirement .github/validators.txt
 	@touch .venv-validate
 
-# New versions of everything, in one file for all platforms: markers say which packages each of them needs.
+# New versions of everything, in one file for all platforms: markers select each platform's packages.
 lock: .venv
 	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra data --extra dev --extra docs --upgrade \
 	    --no-annotate --python-version 3.11 --universal -o requirements.lock
 
-# The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
-# report, from the latest `make repro`.
+# The documentation site in site/, with pages and a schema generated from the code, and the picture of a report from
+# the latest `make repro`.
 docs: .venv
 	$(ACTIVATE) && { python -m pipeline.spec.methods_page && pfl methods --markdown; } > docs/methods.md
 	$(ACTIVATE) && python -m pipeline.spec.reference
@@ -79,6 +79,6 @@ docs: .venv
 	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo 'docs: site/index.html'
 
-# Enter the digests of edited code, under the old names where the battery agrees; to be committed with the edit.
+# Add the digests of edited code, under the old fingerprints where the battery agrees; commit them with the edit.
 behaviours: .venv
 	$(ACTIVATE) && pfl behaviours

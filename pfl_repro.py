@@ -13,8 +13,8 @@ def foreign() -> str | None:
     file = Path(spec.origin) if spec and spec.origin else None
     if file and "from pfl.core" in file.read_text(encoding="utf-8"):
         return None
-    found = f"{file} is of another distribution" if file else "no such package"
-    return f"pfl: {found}; `pip uninstall pfl`, then install pfl-repro again"
+    problem = f"{file} is of another distribution" if file else "no such package"
+    return f"pfl: {problem}; `pip uninstall pfl`, then install pfl-repro again"
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """``python -m benchmarks``: run all benchmarks in turn, and draw ``reports/engineering/speed/``.
 
-Nothing else should run on the machine. Each benchmark is a process of its own on its usual work.
+Nothing else should run on the machine. Each benchmark runs in its own process with its default workload.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Accuracies with the fused kernels beside those with torch's operations, seed by seed.
+"""Accuracies with the fused kernels and with torch's operations, seed by seed.
 
 ``python -m benchmarks.accuracy``. FedAvg on CIFAR-10, in float32, with the same partition, initialisations
-and minibatches: what remains is rounding, which training amplifies. With ``--bf16``, the kernels in bfloat16
-are beside those in float32. A process for each network and side.
+and minibatches: the only difference is rounding, which training amplifies. With ``--bf16``, the kernels in
+bfloat16 are compared with those in float32. Each network and side has its own process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(
 def accuracies(workload: Workload, seeds: int, side: str) -> list[float]:
     """Each seed's accuracy (%) of the global model over all clients' test samples, after the last round."""
     if side == "torch":
-        os.environ["CXX"] = ""  # and so there is no compiler
+        os.environ["CXX"] = ""  # so that there is no compiler
     if side == "bf16":
         workload = dataclasses.replace(workload, precision="bf16")
     results = simulate(workload.config, workload.data, workload.split, range(seeds), Execution(threads=1))

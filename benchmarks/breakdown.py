@@ -1,8 +1,8 @@
 """Where the time of a training step goes, and how far it is from the core's peak.
 
-``python -m benchmarks.breakdown``. Operations are timed by torch's profiler; the time of a step without the
-profiler that belongs to no operation is Python and dispatch. FLOP are counted on the plain network, a
-multiply-add as two; the peak is that of a large matrix product on one thread.
+``python -m benchmarks.breakdown``. Operations are timed by torch's profiler; the rest of a step's time
+without the profiler is Python and dispatch. FLOP are counted on the plain network, a multiply-add as two; the
+peak is that of a large matrix product on one thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS = {
     "linear": r"linear|addmm|::mm$|::t$",
     "loss": "softmax|nll|cross_entropy",
 }
-"""Kind of operation to a pattern of its name, or of the name of an operation that it is a part of."""
+"""Kinds of operations, each with a pattern for their names or for those of containing operations."""
 
 
 def main(
@@ -121,7 +121,7 @@ def _under(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(event: Any) -> str:
-    """The kind of an event: its own, or that of an event that contains it. Marks go before names."""
+    """The kind of an event: its own, or that of an event that contains it. Marks precede names."""
     names = []
     place = event
     while place is not None:

@@ -1,4 +1,4 @@
-"""Our partitions compared with the figures that papers print of theirs."""
+"""Our partitions compared with the figures that papers print for theirs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 DEVIATIONS = 2
-"""How many standard deviations over partition seeds a printed figure may lie from our mean."""
+"""Largest distance of a printed figure from our mean, in standard deviations over partition seeds."""
 
 PFEDSIM_OPTIONS = "min=40,test=0.5,unstratified"
-"""Of pFedSim's Dirichlet partitions, as its tables pin them."""
+"""Options of pFedSim's Dirichlet partitions, as its tables pin them."""
 
 SIZE, SPREAD = "samples per client, mean", "samples per client, standard deviation"
 _NAMES = {("pfedsim", "emnist"): "emnist_byclass", ("spfl", "emnist"): "emnist_balanced"}
@@ -30,10 +30,10 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class FigureComparison:
-    """A printed figure beside ours.
+    """A printed figure and ours.
 
     Attributes:
-        ours: one figure per partition seed; a single one where the seed has no effect.
+        ours: one figure per partition seed; a single one if the seed has no effect.
     """
 
     dataset: str
@@ -52,12 +52,12 @@ class FigureComparison:
 
     @property
     def apart(self) -> float | None:
-        """The printed figure minus ours, in standard deviations; None where there is no deviation."""
+        """The printed figure minus ours, in standard deviations; None if there is no deviation."""
         return (self.printed - self.mean) / self.std if self.std else None
 
     @property
     def matches(self) -> bool:
-        """Whether the printed figure is near enough to ours, or ours rounds to it."""
+        """Whether the printed figure is close enough to ours, or ours rounds to it."""
         gap = abs(self.printed - self.mean)
         return gap <= DEVIATIONS * self.std or gap < 0.5
 
@@ -71,9 +71,9 @@ def pfedsim_table4(
     """pFedSim's Table 4: samples and classes of each data set, and how clients share the samples.
 
     Args:
-        cells: printed in the paper.
-        datasets: those present, by name; others are left out.
-        options: of our rule, beside alpha.
+        cells: the paper's printed cells.
+        datasets: the available ones, by name; others are left out.
+        options: options of our rule besides alpha.
     """
     comparisons = []
     for cell in (cell for cell in cells if cell.table == "4" and our_name(cell) in datasets):
@@ -102,8 +102,8 @@ def spfl_table5(
     The paper prints a setting once for each way of training; it is compared only once.
 
     Args:
-        cells: printed in the paper.
-        datasets: those present, by name; others are left out.
+        cells: the paper's printed cells.
+        datasets: the available ones, by name; others are left out.
     """
     distinct = {
         (cell.dataset, cell.partition, cell.partition_arg, cell.metric, cell.mean): cell

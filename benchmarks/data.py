@@ -1,6 +1,6 @@
-"""The report on data: every partition rule drawn, the papers' figures beside ours, and loading times.
+"""The report on data: plots of partitions, the papers' figures and ours, and loading times.
 
-``python -m benchmarks.data``. Reads the data sets that are present and writes ``reports/engineering/data/``.
+``python -m benchmarks.data``. Reads the available data sets and writes ``reports/engineering/data/``.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     """Write README.md and a plot for each of `EXAMPLES` to a folder.
 
     Args:
-        out: the folder; other files in it stay.
-        seeds: of the partitions that are compared with printed figures.
+        out: the folder; other files in it are kept.
+        seeds: seeds of the partitions that are compared with printed figures.
         repeats: how often each load is measured.
 
     Raises:
@@ -170,7 +170,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _present() -> list[str]:
-    """The names of the data sets that are here, the one that is drawn among them."""
+    """The names of the available data sets, including the one that is drawn."""
     from pfl.data.locate import locate, source_place
 
     source = source_place()
@@ -214,7 +214,7 @@ def _absent(cells: Sequence[Published], table: str, datasets: Mapping[str, Datas
 
 
 def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
-    """What a data set is and what loading it takes, column by column."""
+    """The properties of a data set and the costs of loading it, by column."""
     first, cached = measure(dataset.name, repeats)
     return {
         "Data set": dataset.name,

@@ -56,7 +56,7 @@ def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) ->
     """The outcome of one fault, in a copy of ``prepared``.
 
     Returns:
-        ``lost``, ``repeated``, ``survived`` and ``seconds`` as in `Outcome`; ``left_out`` where this user may
+        ``lost``, ``repeated``, ``survived`` and ``seconds`` as in `Outcome`; ``left_out`` if this user may
         not inject it.
     """
     try:

@@ -1,7 +1,7 @@
-"""The stacked backend on a GPU beside the naive loop on the same one, and how far both are from the device.
+"""The stacked backend compared with the naive loop on a GPU, and with the device's peak.
 
-``python -m benchmarks.gpu``, on random images; ``--device cpu`` only tries it out. The naive loop runs with
-torch's own settings: float32, and TensorFloat-32 in convolutions.
+``python -m benchmarks.gpu``, on random images; ``--device cpu`` is only for trying it out. The naive loop
+runs with torch's own settings: float32, and TensorFloat-32 in convolutions.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ WORK = {
         model="resnet8",
         clients=40,
         participation=1.0,
-        epochs=1,  # its clients have equally many steps, so that more epochs are the same work again
+        epochs=1,  # all clients have the same number of steps, so more epochs only repeat the work
         partition="dirichlet_client:0.1,size=500,test_size=100",
     ),
 }
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 
 WARM_UP = 5  # rounds, in which most of the possible step shapes occur
-SHOWN = 8  # kernels, and operations of the host
+SHOWN = 8  # number of kernels, and of the host's operations
 
 
 def main(
@@ -60,7 +60,7 @@ def main(
     ),
     json_file: JsonFile = None,
 ) -> None:
-    """Print samples per second by stack size, memory, where the device waits, and seconds of a cell."""
+    """Print samples per second by stack size, memory, why the device waits, and seconds of a cell."""
     place = resolve_device(device)
     fit = [precision for precision in PRECISIONS if computes_in(precision, place)]
     with log.open("w", encoding="utf-8") as file:
@@ -88,7 +88,7 @@ def main(
                 stacks = [(1, 1), (1, seeds), (trials, seeds)]
                 in_precision = dataclasses.replace(own, precision=precision)
                 work[name][precision] = measure(name, in_precision, stacks, rates, repeats, place, peak, say)
-                write(json_file, WORK["lenet5_bn"], figures, device=device)  # what has been measured is kept
+                write(json_file, WORK["lenet5_bn"], figures, device=device)  # keeps what has been measured
         for precision in fit:
             cell = dataclasses.replace(
                 WORK["lenet5_bn"],
@@ -106,7 +106,7 @@ def main(
 
 
 def limits(device: torch.device, precisions: list[Precision]) -> dict[Precision, float]:
-    """FLOP per second of a matrix product in each precision, the best of a few."""
+    """FLOP per second of a matrix product in each precision, the best of several."""
     size = 4096 if device.type == "cuda" else 512
     peaks = {}
     for precision in precisions:
@@ -134,8 +134,8 @@ def measure(
     peak: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Training samples per second in local training and bytes of memory by stack; the profile of the largest
-    stack."""
+    """Training samples per second of local training and bytes of memory by stack, and the profile of the
+    largest stack."""
     title = f"{name}, {workload.precision}"
     usual = statistics.median(naive)
     results: dict[str, Any] = {"stacks": {}}
@@ -154,7 +154,7 @@ def measure(
 
 
 def rounds_of(simulation: Simulation, repeats: int) -> dict[str, Any]:
-    """Of ``repeats`` rounds after a warm-up: samples per second of local training, and bytes at the peak."""
+    """Samples per second of local training in ``repeats`` rounds after a warm-up, and peak bytes."""
     device = simulation.federation.device
     rates = []
     with numerics(simulation.config.precision):
@@ -175,9 +175,9 @@ def tell(say: Callable[[str], None], what: str, result: dict[str, Any], naive: f
 
 
 def profiled(simulation: Simulation, say: Callable[[str], None]) -> dict[str, Any]:
-    """Of a round: its seconds, those in which the device is busy, and the largest parts of device and host.
+    """Profile of a round: its seconds, the device's busy seconds, and the largest parts of device and host.
 
-    The device waits for the rest; the host's largest parts say for what.
+    The device is idle for the rest; the host's largest parts show why.
     """
     cuda = [ProfilerActivity.CUDA] if simulation.federation.device.type == "cuda" else []
     with profile(activities=[ProfilerActivity.CPU, *cuda]) as profiler:

@@ -1,8 +1,7 @@
-"""Milliseconds of a convolution of stacked clients on a GPU: what `pfl.kernels.gpu_convolution` chooses by.
+"""Milliseconds of a convolution of stacked clients on a GPU: the basis of `pfl.kernels.gpu_convolution`.
 
-``python -m benchmarks.gpu_kernels``. The convolution, its images' gradient and its weights' are timed as the
-rule has it and in other ways, each alone as a CUDA graph, and beside them the convolution of as many groups
-that vmap makes of it.
+``python -m benchmarks.gpu_kernels``. The convolution and its gradients of images and weights are timed by the
+rule, in other ways and as vmap's grouped convolution, each alone as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ LAYERS = {
 """Input channels, output channels, side of the kernel, stride, padding, side of the images."""
 
 Way = dict[str, Any]
-"""Names in `pfl.kernels.gpu_convolution` and their values."""
+"""New values of names in `pfl.kernels.gpu_convolution`."""
 
 IMAGES = 32
 REPEATS = 10  # in a graph
-MOST = 32  # channels that are tried without products of matrices
-SHOWN = 4  # of the ways, the fastest
+MOST = 32  # channels that are tried without matrix products
+SHOWN = 4  # number of the fastest ways
 
 
 def main(
     clients: Annotated[int, typer.Option(help="Clients in the stack.")] = 40,
     precision: Annotated[Precision, typer.Option(help="Of the products.")] = "fp32",
 ) -> None:
-    """Print milliseconds by layer, as the rule has it and in the fastest ways."""
+    """Print milliseconds by layer, by the rule and in the fastest ways."""
     if not torch.cuda.is_available():
         raise InvalidInput("device", "cpu", "a machine with a GPU")
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -112,17 +111,17 @@ def measure(
 
 
 def with_tiles(rule: str, tiles: list[Tile]) -> list[Way]:
-    """Products of matrices with each of ``tiles``."""
+    """Matrix products with each of ``tiles``."""
     return [{"_narrow": lambda *_: False, rule: lambda *_, tile=tile: tile} for tile in tiles]
 
 
 def without(constants: list[dict[str, int]], outputs: int) -> list[Way]:
-    """Without products of matrices, where ``outputs`` are few."""
+    """Ways without matrix products, if there are few ``outputs``."""
     return [{"_narrow": lambda *_: True, **each} for each in constants] if outputs <= MOST else []
 
 
 def show(title: str, work: Callable[[], object], ways: list[Way]) -> None:
-    """Print the milliseconds of ``work`` as the rule has it, and in the fastest of ``ways``."""
+    """Print the milliseconds of ``work`` by the rule, and in the fastest of ``ways``."""
     spent = []
     for way in ways:
         with patch.multiple(gpu_convolution, **way):
@@ -133,7 +132,7 @@ def show(title: str, work: Callable[[], object], ways: list[Way]) -> None:
 
 
 def grouped(x: Tensor, weight: Tensor, y: Tensor, stride: int, padding: int, of_images: bool) -> str:
-    """Milliseconds of the convolution, of its images' gradient and of its weights'."""
+    """Milliseconds of the grouped convolution and of its gradients of images and weights."""
     images, results = (each.transpose(0, 1).flatten(1, 2).contiguous() for each in (x, y))
     weights, groups = weight.flatten(0, 1), len(x)
     strides, pads = [stride] * 2, [padding] * 2
@@ -151,8 +150,8 @@ def grouped(x: Tensor, weight: Tensor, y: Tensor, stride: int, padding: int, of_
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """Of the work alone, without the host's part: the best of a few replays."""
-    timed(work)  # kernels are compiled
+    """Milliseconds of the work alone, without the host's part: the best of several replays."""
+    timed(work)  # compiles the kernels
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(REPEATS):

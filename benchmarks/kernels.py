@@ -1,10 +1,10 @@
-"""Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
+"""Our kernels and torch's operations on one thread: a training step of each network, by batch size.
 
 ``python -m benchmarks.kernels``. It led to the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
-of its C++ file (``by_rows``), which networks of `pfl.models._resnet` take the kernels, and which convolutions
-of `pfl.models._conv` are products of matrices in bfloat16 (``FEW``). Steps of the textbook network (default
-layout), of torch's operations without the kernels and of the kernels take turns; the latter two also in
-bfloat16, and without those products. Figures are medians of CPU time.
+of its C++ file (``by_rows``), and decided which networks of `pfl.models._resnet` use the kernels, and which
+convolutions of `pfl.models._conv` are matrix products in bfloat16 (``FEW``). Steps of the textbook network
+(default layout), of torch's operations alone and of the kernels take turns; the latter two also in bfloat16,
+and without those products. Figures are medians of CPU time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pfl.models._layers import SingleClientMode
 from pfl.models._network import Network
 
 SIDES = {"resnet10": 64, "cnn_digits": 8}
-"""Of a network's images, where they are not 32."""
+"""Side of a network's images, if it is not 32."""
 
 
 def main(
@@ -39,7 +39,7 @@ def main(
     seconds: Annotated[float, typer.Option(help="Seconds per network and batch size.")] = 5.0,
     json_file: JsonFile = None,
 ) -> None:
-    """Print milliseconds of a step, and how many times as fast as the textbook network it is."""
+    """Print milliseconds of a step, and its speed as a multiple of the textbook network's."""
     torch.set_num_threads(1)
     models: dict[str, dict[int, dict[str, float]]] = {}
     for name in model or ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8", "resnet8_cifar", "resnet10"):
@@ -52,7 +52,7 @@ def main(
 
 
 def measure(name: str, size: int, seconds: float) -> dict[str, float]:
-    """Seconds of a step in CPU time, by kind; in bfloat16 where this CPU has the instructions."""
+    """Seconds of a step in CPU time, by kind; in bfloat16 if this CPU has the instructions."""
     side = SIDES.get(name, 32)
     shape = (1 if name == "cnn_digits" else 3, side, side)
     network = MODELS[name](shape, 10)

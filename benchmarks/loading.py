@@ -1,6 +1,6 @@
 """Loading times and memory of a data set, each load in its own process.
 
-This file with the name of a data set as its argument loads once and prints its `Load` as JSON.
+Run with the name of a data set, this file loads it once and prints its `Load` as JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Load:
     """One call of `pfl.data.dataset.load`.
 
     Attributes:
-        seconds: of wall time.
-        peak_bytes: the most memory that the process had resident until its end.
+        seconds: wall time.
+        peak_bytes: peak resident memory of the process.
         bytes_before: the same until just before the call: Python and the libraries.
     """
 
@@ -33,10 +33,10 @@ class Load:
 
 
 def measure(name: str, repeats: int) -> tuple[list[Load], list[Load]]:
-    """Loads of a data set into an empty cache, and those after them out of the cache.
+    """Loads of a data set into an empty cache, and the loads after them from that cache.
 
     Args:
-        name: of a data set that is present.
+        name: name of an available data set.
         repeats: how often, each time with a new cache.
     """
     first, cached = [], []

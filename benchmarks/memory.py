@@ -1,6 +1,6 @@
-"""Peak memory of one trial on CIFAR-10, a process each: what the kernel counts as resident at its highest.
+"""Peak resident memory of trials on CIFAR-10, each in its own process.
 
-``python -m benchmarks.memory``. Beside ours the naive loop, and what a bare ``import torch`` takes.
+``python -m benchmarks.memory``. Also of the naive loop, and of a bare ``import torch``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def imported() -> int:
 
 
 def engine(workload: Workload) -> int:
-    """Peak bytes of a trial of ours, evaluations included."""
+    """Peak bytes of our trial, including evaluations."""
     torch.set_num_threads(1)
     simulation = workload.simulation()
     for _ in range(workload.rounds):
@@ -50,7 +50,7 @@ def engine(workload: Workload) -> int:
 
 
 def naive(workload: Workload) -> int:
-    """Peak bytes of as many rounds of the naive loop."""
+    """Peak bytes of the same number of rounds of the naive loop."""
     torch.set_num_threads(1)
     data = workload.data
     network = MODELS[workload.model](data.shape, len(data.classes))

@@ -1,6 +1,6 @@
-"""What every method costs beside FedAvg: seconds of a simulation's rounds without its evaluations.
+"""The cost of every method relative to FedAvg: seconds of a simulation's rounds without its evaluations.
 
-``python -m benchmarks.methods``. Each method's simulation runs round by round in turn with one of FedAvg, so
+``python -m benchmarks.methods``. Each method's simulation alternates round by round with one of FedAvg, so
 that other work on the machine affects both equally. The first round is not measured: what a method does once,
 before it trains, would weigh more in a few rounds than in a whole simulation.
 """
@@ -27,7 +27,7 @@ def main(
 ) -> None:
     """Print each method's seconds per round and its cost relative to FedAvg."""
     torch.set_num_threads(1)
-    # Nor is the last round, which has the evaluation: warm-up shares are those of a whole simulation.
+    # Nor is the last round measured, which has the evaluation: warm-up shares are of a whole simulation.
     workload = Workload(dataset=dataset, model=model, rounds=rounds + 2, epochs=epochs, participation=0.05)
     workload.simulation().advance()
     methods: dict[str, dict[str, Any]] = {}

@@ -1,13 +1,13 @@
-"""How many edits that move numbers the battery sees, measured by mutants.
+"""How many of the edits that change numbers the battery detects, measured with mutants.
 
-``python -m benchmarks.mutants``: each mutant is a copy of `pfl/` with one mechanical edit. It is run on small
-real simulations, and where it changes a number of these, by the battery until a case sees it. Interrupted, it
-goes on where it was. Writes ``reports/engineering/faults/mutants.json`` and ``mutants.md``.
+``python -m benchmarks.mutants``: each mutant is a copy of `pfl/` with one mechanical edit. It runs small real
+simulations and, if it changes one of their numbers, the battery until a case detects it. The same command
+continues after an interruption. Writes ``reports/engineering/faults/mutants.json`` and ``mutants.md``.
 
-Not by a library: cosmic-ray and mutmut mutate Python alone, leave no statements out, and take one exit status
-for a verdict. Here some of the code is C++, and a mutant has two verdicts: whether it moves a number, and
-whether it is seen. A process is forked for each, as importing torch takes longer than a case. It imports pfl
-from the copy, so this one must not.
+No library is used: cosmic-ray and mutmut mutate only Python, do not remove statements, and take one exit
+status as the verdict. Here, some of the code is C++, and a mutant has two verdicts: whether it changes a
+number, and whether it is detected. A process is forked for each, because importing torch takes longer than a
+case. It imports pfl from the copy, so this one must not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SCOPE: dict[str, tuple[tuple[str, ...], int]] = {
 }
 """Files, and how many mutants of them are drawn. A GPU's kernels do not run on the machine of the study."""
 
-SECONDS = 180  # of processor time for a mutant; one that takes longer hangs
+SECONDS = 180  # CPU time limit of a mutant; one that takes longer hangs
 
 
 def _both_ways(*pairs: tuple[type, type]) -> dict[type, type]:
@@ -64,7 +64,7 @@ OPERATORS: dict[type, type] = {
     **{ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult},
 }
 SHARP = ("fedavg, defaults", "fedavg, options")
-"""Cases that see most edits of the engine."""
+"""Cases that detect most edits of the engine."""
 
 IN_CPP = {
     "operator": {" + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", " += ": " -= "},
@@ -81,7 +81,7 @@ IN_CPP = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One edit: ``before``, from byte ``at`` of a file on, is replaced by ``after``."""
+    """One edit: at byte ``at`` of a file, ``after`` replaces ``before``."""
 
     area: str
     file: str
@@ -104,7 +104,7 @@ class Mutant:
 
 
 def sample(seed: int) -> list[Mutant]:
-    """So many mutants of each area as `SCOPE` says, drawn with ``seed``, in random order."""
+    """Mutants of each area, as many as in `SCOPE`, drawn with ``seed``, in random order."""
     stream = random.Random(seed)
     drawn = []
     for area, (patterns, count) in SCOPE.items():
@@ -160,15 +160,15 @@ def _python(text: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _other(value: float) -> float:
-    """Another constant."""
+    """A different constant."""
     if isinstance(value, bool):
         return not value
     return value + 1 if isinstance(value, int) else 2 * value or 1.0
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes that can matter to a number: no annotations, f-strings, logs, errors, and of declarations the
-    default alone."""
+    """All nodes that can affect a number: no annotations, f-strings, logs or errors, and only the default of
+    declarations."""
     for name, child in ast.iter_fields(tree):
         if name in ("annotation", "returns"):
             continue
@@ -215,7 +215,7 @@ class Real:
 
     Attributes:
         variants: options of further configurations in lockstep.
-        resumed: it pauses and goes on from a checkpoint.
+        resumed: whether it pauses and continues from a checkpoint.
     """
 
     data: str
@@ -250,11 +250,11 @@ GENERAL = [
     Real(LARGER, "loop", DEEPER),
     Real(LARGER, "loop", {**DEEPER, "dtype": "float32", "precision": "bf16"}),
 ]
-"""For an edit of the engine or of the kernels."""
+"""Simulations for an edit of the engine or of the kernels."""
 
 
 def of_methods(file: str) -> list[Real]:
-    """Of the methods that use a file: their defaults, each choice, and draws from the search ranges."""
+    """Simulations of methods that use a file: their defaults, each choice, and draws from search ranges."""
     from pfl.methods import METHODS
     from pfl.testing.cases import other_choices
 
@@ -297,7 +297,7 @@ def _drawn(declared: Mapping[str, Any], defaults: Mapping[str, Any], stream: ran
 
 
 def results_of(real: Real) -> Any:
-    """What a simulation computes, as a row of the ledger has it."""
+    """The numbers of a simulation, as in a record of the ledger."""
     import pfl
     from pfl.core.config import Config, Execution
     from pfl.data.partition import make_partition
@@ -337,7 +337,7 @@ def main(
     ] = 3.0,
     page: Annotated[bool, typer.Option("--page", help="Only write the page from the results.")] = False,
 ) -> None:
-    """Measure what the battery sees, and write the report."""
+    """Measure what the battery detects, and write the report."""
     if page:
         draw()
         return
@@ -366,16 +366,16 @@ def main(
 
 
 class MutantStudy:
-    """Copies of `pfl/` in a folder, and what the code as it is computes."""
+    """Copies of `pfl/` in a folder, and the results of the unedited code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.expected: dict[str, list[Any]] = {}
         self.tree = folder / "tree"
-        os.environ["PFL_CACHE"] = str(folder / "cache")  # of kernels with an edit, too
+        os.environ["PFL_CACHE"] = str(folder / "cache")  # also of edited kernels
 
     def examine(self, mutant: Mutant) -> dict[str, Any]:
-        """The mutant's ``outcome``, the case that saw it, and the processor seconds."""
+        """The mutant's ``outcome``, the case that detected it, and the CPU seconds."""
         runs = "general" if not mutant.file.startswith("pfl/methods") else mutant.file
         if runs not in self.expected:
             self._copy(None)
@@ -392,7 +392,7 @@ class MutantStudy:
             mutant.apply(self.tree)
 
     def _in_fork(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What ``work`` returns in a process that imports pfl from the copy, and its seconds."""
+        """What ``work`` returns in a process that imports pfl from the copy, and its CPU seconds."""
         answer, log = self.folder / "answer.json", self.folder / "log"
         answer.unlink(missing_ok=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -435,7 +435,7 @@ def _chosen(runs: str) -> list[Real]:
 
 
 def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
-    """Whether a mutant changes a number of a real simulation, and then whether the battery sees it."""
+    """Whether a mutant changes a number of a real simulation and, if so, whether the battery detects it."""
     chosen = _chosen(runs)
     for real, results in zip(chosen, expected, strict=True):
         tolerance = 1e-2 if real.options.get("dtype") == "float32" else 1e-6
@@ -448,7 +448,7 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
     from pfl.testing.cases import Case, cases
 
     def place(case: Case) -> tuple[bool, bool, str]:
-        """Cases that see much come first, then those of what was edited."""
+        """Sort key: the cases that detect most come first, then those of the edited part."""
         subject = "network" if mutant.area == "kernels" else ""
         return case.name not in SHARP, not (case.subject or "").startswith(subject), case.subject or ""
 
@@ -462,7 +462,7 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
 
 
 def _import_libraries() -> None:
-    """What takes long, so that the forked processes have it."""
+    """Import slow libraries, so that the forked processes have them."""
     for library in ("scipy.cluster", "sklearn.cluster", "sklearn.mixture", "torchvision"):
         importlib.import_module(library)
     import torch

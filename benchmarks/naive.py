@@ -1,4 +1,4 @@
-"""The textbook loop that federated benchmarks are written as, for comparison: FedAvg without tuning.
+"""The textbook loop of federated benchmarks, for comparison: FedAvg without optimisation for speed.
 
 A PyTorch module per client, a DataLoader, one client after another, state dicts copied and averaged.
 """
@@ -72,7 +72,7 @@ class NaiveFedAvg:
         return samples, states
 
     def aggregate(self, participants: Sequence[int], states: Sequence[dict[str, Tensor]]) -> None:
-        """Average the clients' models by their numbers of training samples."""
+        """Average the clients' models, weighted by their numbers of training samples."""
         sizes = [len(self.train_sets[client]) for client in participants]
         self.model.load_state_dict(
             {

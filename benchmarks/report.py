@@ -17,7 +17,7 @@ from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
 from pipeline.svg import Axes, Canvas
 
 FOLDER = Path("reports/engineering/speed")
-ROOM = 1.1  # of an axis, by its highest point
+ROOM = 1.1  # height of an axis, relative to its highest point
 NAIVE, OURS, THIRD = COLOURS[:3]
 CURVES = {
     "participants": "participants per round",
@@ -147,7 +147,7 @@ def memory(figures: Figures) -> Canvas:
 
 
 def scaling(figures: Figures) -> Canvas:
-    """Seconds per round and peak memory, a panel per quantity; trials side by side in the last."""
+    """Seconds per round and peak memory, a panel per quantity; parallel trials in the last."""
     figure = wide_figure(5.2)
     *panels, last = figure.subplots(2, 3).flat
     for panel, (name, label) in zip(panels, CURVES.items(), strict=True):
@@ -180,7 +180,7 @@ def scaling(figures: Figures) -> Canvas:
 
 
 def methods(figures: Figures) -> Canvas:
-    """Each method's cost by FedAvg's, of a round and of a training sample."""
+    """Each method's cost relative to FedAvg's, per round and per training sample."""
     methods = dict(sorted(figures["methods"].items(), key=lambda item: item[1]["relative"]))
     figure, axes = _panels(2, 0.8 + 0.2 * len(methods))
     titles = {"relative": "A round", "relative_by_sample": "A training sample"}
@@ -279,14 +279,14 @@ PLOTS: dict[str, Callable[[Figures], Canvas]] = {
         *(memory, accuracy, scaling, methods, gpu),
     )
 }
-"""What is measured, by the benchmark's name, and how it is drawn."""
+"""The function that draws each benchmark, by its name."""
 
 TABLES = {
     "tiles": ["throughput", "--precisions"],
     "bf16": ["accuracy", "--bf16"],
     "bf16-schedule": ["accuracy", "--bf16", "--model", "lenet5_bn", "--rounds", "100"],
 }
-"""What is measured on a CPU with Intel AMX, with the benchmark and its options."""
+"""Measurements on a CPU with Intel AMX: the benchmark and its options, by name."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Seconds per round and peak memory against the number of clients, with 100 of them in every round.
 
-``python -m benchmarks.scale``. Synthetic data, a process for every federation, checkpoints as in a sweep; one
+``python -m benchmarks.scale``. Synthetic data, a process per federation, checkpoints as in a sweep; one
 federation has the size of FEMNIST. Writes ``reports/engineering/scale/``.
 """
 
@@ -64,7 +64,7 @@ class Scale:
         )
 
     def dataset(self, folder: Path) -> Dataset:
-        """Noisy images of a pattern for each class, by writer; mapped from ``folder`` as real ones are."""
+        """Noisy images of a pattern per class, by writer; memory-mapped from ``folder`` like real ones."""
         stream = generator(0, "scale")
         sizes = stream.normal(self.samples, SPREAD * self.samples, self.clients)
         writer = np.repeat(np.arange(self.clients), np.maximum(8, np.rint(sizes)).astype(np.int64))
@@ -106,7 +106,7 @@ def measure(scale: Scale) -> dict[str, float]:
 
     Returns:
         ``seconds`` of a round by the clock and ``cpu_seconds`` of this process, medians over the rounds
-        between the first and the last; ``evaluation_cpu_seconds`` of all clients, which the last adds;
+        between the first and the last; ``evaluation_cpu_seconds`` of all clients, in the last round;
         ``partition_seconds``; ``peak_memory_bytes`` of the process; ``checkpoint_bytes``; the numbers of
         ``parameters`` and ``images``.
     """

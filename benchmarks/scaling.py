@@ -1,7 +1,7 @@
 """Seconds per round and peak memory against participants, clients, networks, stack size and cores.
 
 ``python -m benchmarks.scaling``. FedAvg without evaluations, one local epoch (five where workers share the
-participants), a process for every point, with the memory of that process alone.
+participants), a process per point, whose memory is measured.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def measure(workload: Workload, backend: str, workers: int, repeats: int) -> dic
 
 
 def side_by_side(count: int, repeats: int) -> float:
-    """Samples per second of ``count`` trials together, each in a process of its own."""
+    """Samples per second of ``count`` trials together, each in its own process."""
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        list(pool.map(measure, *zip(*[(BASE, "loop", 1, 1)] * count, strict=True)))  # all are started
+        list(pool.map(measure, *zip(*[(BASE, "loop", 1, 1)] * count, strict=True)))  # starts all processes
         runs = pool.map(measure, *zip(*[(BASE, "loop", 1, 2 * repeats)] * count, strict=True))
         return sum(run["samples_per_second"] for run in runs)
 

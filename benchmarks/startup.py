@@ -1,6 +1,6 @@
 """How long ``pfl`` takes before it answers, or before its first training step.
 
-``python -m benchmarks.startup``. Every command in turn, a process each; beside them a bare ``import torch``.
+``python -m benchmarks.startup``. Each command in turn, in its own process; also a bare ``import torch``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ loop.LoopBackend.train = first
 from pfl.cli import main
 main()
 """
-"""Runs ``pfl`` until one client has trained for an epoch, and says which large packages that took."""
+"""Runs ``pfl`` until one client has trained for an epoch, and prints which large packages it imported."""
 
 PFL = [sys.executable, "-m", "pfl"]
 ONE_CLIENT = ["run", "--dataset", "cifar10", "--clients", "100", "--participation", "0.01", "--epochs", "1"]
@@ -47,7 +47,7 @@ COMMANDS = {
 
 
 def main(repeats: Repeats = 5, json_file: JsonFile = None) -> None:
-    """Print the medians of seconds of each command."""
+    """Print the median seconds of each command."""
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     imported: list[str] = []
     for repeat in range(repeats + 1):

@@ -1,4 +1,4 @@
-"""A real sweep on all cores beside one trial alone, and what everything around the simulation costs.
+"""A real sweep on all cores, one trial alone, and the cost of everything around the simulation.
 
 ``python -m benchmarks.sweep``. A clone of the last commit runs ``dvc repro`` for a table of one pFedSim cell
 with a seed for every core: DVC's stages, Ray, MLflow, checkpoints and evaluations as in any sweep. The trial
@@ -33,7 +33,7 @@ from pipeline.sweep.budget import Outcome
 from pipeline.sweep.search import Study
 
 ROOT = Path(__file__).parents[1]
-SEARCHED = 20  # trials of a cell's search, for what Optuna takes
+SEARCHED = 20  # trials of a cell's search, to measure Optuna's time
 SECONDS_OF_PRODUCTS = 4.0
 REPEATS_OF_PRODUCTS = 5
 SHORT = Workload(
@@ -46,7 +46,7 @@ SHORT = Workload(
     eval_every=1,
 )
 SHORT_TRIALS = 40
-WAITING = "cores that wait for the longest trial"  # what further trials would fill
+WAITING = "cores that wait for the longest trial"  # further trials would fill these
 
 TABLE = """\
 title: One cell, to measure a sweep
@@ -132,7 +132,7 @@ def _search(workload: Workload) -> None:
 
 
 def short_trial(cores: int) -> dict[str, float]:
-    """Core-seconds of a sweep for every further trial of one round, and those that its simulation takes."""
+    """Core-seconds of a sweep per further trial of one round, and those of its simulation."""
     few, many = (whole_pipeline(SHORT, trials) for trials in (cores, cores + SHORT_TRIALS))
     simulation = sum(many["trial_seconds"]) - sum(few["trial_seconds"])
     return {
@@ -166,18 +166,18 @@ def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
 
 def of_products(cores: int) -> float:
     """Speed of matrix products in ``cores`` processes at once, relative to ``cores`` times that of one: the
-    share of a sweep's speed that the cores' common clock and caches allow."""
+    share of a sweep's speed that the cores' shared clock and caches allow."""
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        list(pool.map(products, [0.1] * cores))  # all are started
+        list(pool.map(products, [0.1] * cores))  # starts all processes
         kept = []
-        for _ in range(REPEATS_OF_PRODUCTS):  # in turn, as a virtual machine's speed drifts within seconds
+        for _ in range(REPEATS_OF_PRODUCTS):  # in turn: a virtual machine's speed drifts within seconds
             single = pool.submit(products, SECONDS_OF_PRODUCTS).result()
             kept.append(sum(pool.map(products, [SECONDS_OF_PRODUCTS] * cores)) / (cores * single))
         return statistics.median(kept)
 
 
 def products(seconds: float) -> float:
-    """Products of square matrices per second, on one thread, for so many seconds."""
+    """Products of square matrices per second, on one thread, measured over ``seconds``."""
     torch.set_num_threads(1)
     matrix, count, began = torch.randn(512, 512), 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -195,7 +195,7 @@ def _run(clone: Path, *command: str) -> None:
 def core_seconds(
     sweep: dict[str, Any], alone: dict[str, float], workload: Workload, cores: int
 ) -> dict[str, float]:
-    """What the cores spent from the start of ``dvc repro`` to its end, by what they did or waited for.
+    """Core-seconds from the start of ``dvc repro`` to its end, by what the cores did or waited for.
 
     Evaluations and checkpoints are taken from the trial alone, in proportion to the rounds.
     """

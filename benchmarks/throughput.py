@@ -1,8 +1,8 @@
-"""Training samples per second of one trial, ours beside the naive loop.
+"""Training samples per second of one trial, ours and the naive loop's.
 
-``python -m benchmarks.throughput --help``. Both run in one process, a new one for each network, round after
-round in turn with the same participants, so that other work on the machine affects both equally. The
-share of the core's peak is that of local training: FLOP of the plain network by those of a matrix product.
+``python -m benchmarks.throughput --help``. Both run in one process per network, alternating round by round
+with the same participants, so that other work on the machine affects both equally. The share of the core's
+peak is that of local training: FLOP per second of the plain network over that of a matrix product.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pfl.engine.device import computes_in, numerics, resolve_device
 from pfl.kernels import compiler
 
 DEFAULT = Workload(eval_every=1)
-FEWER_TESTS = "dirichlet:0.1,min=10"  # tested on a quarter of the samples, as partitions are by default
+FEWER_TESTS = "dirichlet:0.1,min=10"  # a quarter of the samples for tests, the default of partitions
 
 
 def main(
@@ -89,7 +89,7 @@ def main(
         if partition == DEFAULT.partition and not precisions:
             take(name, f"{name}, a quarter for tests", partition=FEWER_TESTS)
     if compiler() and not precisions:
-        os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
+        os.environ["CXX"] = ""  # so that later processes find no compiler
         for name in names:
             take(name, f"{name}, no compiler")
 
@@ -105,7 +105,7 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
     torch.set_num_threads(threads)
     simulation = workload.simulation(device, backend, moments=("post_aggregation",))
     network = copy.deepcopy(simulation.program.net).to(resolve_device(device))
-    network.bf16 = False  # the textbook loop is in float32 whatever ours is in
+    network.bf16 = False  # the textbook loop is always in float32
     naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
     rates: dict[str, dict[str, Any]] = {part: {"naive": [], "engine": []} for part in ("training", "round")}
     for repeat in range(repeats + 1):

@@ -1,4 +1,4 @@
-"""The federation that the benchmarks run, and what their figures are written with."""
+"""The federation that the benchmarks run, and functions to measure and to write figures."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Repeats = Annotated[int, typer.Option(help="Measured repeats, interleaved; one m
 
 
 MADE_UP = "made-up"
-"""60,000 noisy images of the size of CIFAR-10's: for what does not depend on what they show."""
+"""60,000 noisy images of CIFAR-10's size, for measurements that do not depend on their content."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A simulation to measure; by default pFedSim's on CIFAR-10 in 100 clients.
+    """A simulation to measure; by default FedAvg on CIFAR-10 in 100 clients, similar to pFedSim's setting.
 
     Attributes:
         dataset: a name of `pfl datasets`, or `MADE_UP`.
@@ -89,7 +89,7 @@ class Workload:
         moments: Sequence[str] = (),
         workers: int = 1,
     ) -> Simulation:
-        """A simulation before its first round; ``trials`` of them, each of another learning rate, in one.
+        """A simulation before its first round, of ``trials`` configurations with different learning rates.
 
         Args:
             moments, workers: as in `pfl.core.config.Execution`.
@@ -158,7 +158,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], text: 
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median over the repeats of ours divided by theirs, each pair measured one after the other."""
+    """The median over the repeats of ours divided by theirs; each pair was measured in succession."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
@@ -173,7 +173,7 @@ def run(main: Callable[..., None]) -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that ``work`` takes, until the device has done it."""
+    """Seconds that ``work`` takes until the device has finished it."""
     began = time.perf_counter()
     work()
     if torch.cuda.is_available():
@@ -182,6 +182,6 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def in_subprocess(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``work`` returns in a process of its own, so that nothing else uses the memory of that process."""
+    """What ``work`` returns in its own process, whose memory nothing else uses."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(work, *arguments).result()

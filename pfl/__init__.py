@@ -6,14 +6,14 @@
 >>> len(frame)
 5
 
-Names are imported at their first use, since importing torch takes seconds.
+Names are imported on first use, because importing torch takes seconds.
 """
 
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from pfl.core import began  # noqa: F401 - before all other files
+from pfl.core import began  # noqa: F401 - must be imported first
 from pfl.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -72,6 +72,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
-    for point in entry_points(group="pfl.api", name=name):  # of packages that add to the API
+    for point in entry_points(group="pfl.api", name=name):  # packages can extend the API
         return point.load()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`pfl compare`: tables side by side, or a method in its place among the rows of a table."""
+"""`pfl compare`: tables side by side, or a method among the rows of a table."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 
 
 def compare(*tables: str, method: str | None = None, settings: Collection[str] = ()) -> DataFrame:
-    """Cells side by side as a frame, a row per cell, with paired differences and their 95 % intervals.
+    """A data frame with a row per cell, with paired differences and their 95 % intervals.
 
     >>> frame = pfl.compare("digits", "digits-tuned")
     >>> frame[["setting", "row", "table", "mean", "difference"]].round(1).iloc[-1].to_dict()
     {'setting': 'dir', 'row': 'FedProx', 'table': 'digits-tuned', 'mean': 90.0, 'difference': 3.0}
 
     Args:
-        tables: two or more, of which the first is subtracted from the others; one with ``method``.
-        method: is run in a table that extends the one given (`with_method`), and subtracted from its rows.
-        settings: the columns; by default all, or with ``method`` those whose data are here.
+        tables: two or more, the first of which is subtracted from the others; exactly one with ``method``.
+        method: run in a table that extends the given one (`with_method`), and subtracted from its rows.
+        settings: the columns; by default all or, with ``method``, those whose data are available.
 
     Raises:
         InvalidInput: a table has no results here, no cell is in two tables, or a name is unknown.
@@ -50,7 +50,7 @@ def compare(*tables: str, method: str | None = None, settings: Collection[str] =
 def compared(
     tables: Collection[str], method: str | None = None, settings: Collection[str] = ()
 ) -> list[ComparedColumn]:
-    """What `compare` returns, as it is printed."""
+    """What `compare` returns, as columns for printing."""
     if method is None:
         if len(set(tables)) < max(2, len(tables)):
             raise InvalidInput("tables", ", ".join(tables), "several different tables, or one and --method")
@@ -69,12 +69,12 @@ def compared(
 
 
 def with_method(base: str, method: str) -> str:
-    """The name of a table that extends ``base`` by a row; its file is written unless it exists.
+    """Write a table that extends ``base`` by a row, unless its file exists, and return its name.
 
-    It has the pinned rows of the base, without searches and claims.
+    It has the base's rows, pinned, without searches and claims.
 
     Raises:
-        InvalidInput: there is no such method or table, or the base has that row.
+        InvalidInput: there is no such method or table, or the base already has that row.
     """
     table = load_table(base)
     removed = {key: None for key in ("search", "claims", "report") if getattr(table, key)}
@@ -86,7 +86,7 @@ def with_method(base: str, method: str) -> str:
 
 
 def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> str:
-    """Like `with_method`, with a ``name`` and ``changes`` to the keys of its file, among them ``methods``."""
+    """Like `with_method`, with a ``name`` and ``changes`` to the keys of its file, including ``methods``."""
     table = load_table(base)
     check_names("method", [method], METHODS)
     if method in table.row_labels:
@@ -106,10 +106,10 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
 
 
 def columns_here(name: str) -> list[str]:
-    """The settings of a table whose data are here.
+    """The settings of a table whose data are available.
 
     Raises:
-        InvalidInput: there are none.
+        InvalidInput: no data are available.
     """
     if not (settings := settings_here(load_table(name))):
         accepted = f"a table with data here; `pfl stage download {name}` fetches them"
@@ -118,10 +118,10 @@ def columns_here(name: str) -> list[str]:
 
 
 def run_row(name: str, row: str, settings: Collection[str]) -> None:
-    """Run the pending simulations of a row, and write `results/<table>/` with all that the ledger holds.
+    """Run the pending simulations of a row, and write `results/<table>/` with everything in the ledger.
 
     Raises:
-        InvalidInput: as the stages.
+        InvalidInput: as in the stages.
     """
     whole = load_table(name)
     subset = Subset(settings=list(settings), methods=[row])
@@ -132,5 +132,5 @@ def run_row(name: str, row: str, settings: Collection[str]) -> None:
     partition(name, part)
     if failed := sweep(name, subset):
         log.warning("%s: %s", name, failed)
-    with redirect_stdout(None):  # the stages have told of the data
+    with redirect_stdout(None):  # the stages have already described the data
         collect(name)

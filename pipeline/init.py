@@ -73,7 +73,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         results: also copy the published records that the table can use.
 
     Returns:
-        How many records were copied.
+        The number of copied records.
 
     Raises:
         InvalidInput: the folder is not empty, the table does not exist or has no records, or git is missing.
@@ -120,9 +120,9 @@ def _files(table: str, root: Path) -> list[Path]:
 
 
 def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
-    """By file, the published records of a table, of those that it extends, and of runs that others share.
+    """The published records of a table, of those that it extends, and of runs that it shares, by file.
 
-    Only records that today's code would compute are among them.
+    Records of outdated code are left out.
     """
     tables = {source.file.stem for source in lineage(table, root)}
     pinned = {

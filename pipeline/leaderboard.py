@@ -18,14 +18,14 @@ from pipeline.sweep.collection import assembled, results_of
 
 
 def add(base: str, method: str) -> tuple[Board, Path]:
-    """The leaderboard ``base`` with a further method, and the folder of its report.
+    """The leaderboard ``base`` with an additional method, and the folder of its report.
 
-    Only the pending runs of the method are computed; all others are those of the ledger. The report of
-    ``base`` stays as it is.
+    Only the pending runs of the method are computed; all others come from the ledger. The report of ``base``
+    does not change.
 
     Raises:
-        InvalidInput: ``base`` is no leaderboard or has no runs here, there is no such method, or ``base`` has
-            it already.
+        InvalidInput: ``base`` is not a leaderboard or has no runs here, there is no such method, or ``base``
+            already has it.
     """
     check_names("--table", [base], table_names())
     table = load_table(base)
@@ -46,7 +46,7 @@ def add(base: str, method: str) -> tuple[Board, Path]:
 
 
 def text(board: Board, method: str) -> str:
-    """For a terminal: a line per method, and the place of one of them."""
+    """Text for a terminal: a line per method, and the rank of ``method``."""
     label = board.summary.labels[method]
     grid = [("", "", "mean rank", "accuracy", f"minus {label}", "gain from tuning")]
     for standing in board.standings:

@@ -1,4 +1,4 @@
-"""`pfl reproduce`: check as many of a table's published numbers as a time allows."""
+"""`pfl reproduce`: check as many of a table's published numbers as time allows."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import OutOfTime, run, scheduler_of, table_lock
 
 SHOWN = 8
-"""Runs that are listed before the start."""
+"""Number of runs listed before the start."""
 
 
 def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path | None = None) -> str:
-    """Compute the most telling pending cells of a paper's table, and write a page on what was checked.
+    """Compute the most informative pending cells of a paper's table, and write a page on what was checked.
 
     The records go to the ledger, so a later call continues where this one stopped.
 
     Args:
-        hours: for the computation; it ends then. With 0, the page shows what the ledger has.
+        hours: time limit of the computation. With 0, the page shows what the ledger has.
         settings: the columns; by default all.
         out: the page's folder; by default ``results/<table>/reproduction``.
 
@@ -44,10 +44,10 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         A line with the number of failed runs; empty if none failed. The next call retries them.
 
     Raises:
-        InvalidInput: the time is no number of hours, the table has no published numbers, the page cannot be
-            written, or as the stages.
+        InvalidInput: the time is not a number of hours, the table has no published numbers, the page cannot
+            be written, or as in the stages.
     """
-    if not hours >= 0:  # NaN is not, either
+    if not hours >= 0:  # also rejects NaN
         raise InvalidInput("--hours", hours, "a number of hours, at least 0")
     whole = _pinned(load_table(name))
     check_names("--settings", settings, whole.settings)
@@ -85,7 +85,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
 
 
 def _prepare(name: str, part: Table) -> None:
-    """The stages download and partition."""
+    """Run the download and partition stages."""
     try:
         download(name, part)
     except InvalidInput:
@@ -96,7 +96,7 @@ def _prepare(name: str, part: Table) -> None:
 
 
 def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tuple[RunPlan, set[str]]:
-    """Choose pending runs and compute them; the plan, and the keys of those that gave a result."""
+    """Choose and compute pending runs; return the plan, and the keys of those that gave a result."""
     numbers = {f"{setting}/{row}" for setting, row in comparable_cells(part)}
     scheduler.keep({key for cell in scheduler.cells if cell.cell.id in numbers for key in cell.keys})
     slots, device = slots_here(part.resources), device_of(part.resources).type
@@ -114,7 +114,7 @@ def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tupl
 
 
 def _by_cell(runs: Sequence[PendingRun]) -> dict[str, list[float]]:
-    """The expected seconds of the runs that each cell lacks."""
+    """The expected seconds of each cell's missing runs."""
     lacking: dict[str, list[float]] = {}
     for pending in runs:
         for cell in pending.cells:
@@ -129,7 +129,7 @@ def _pinned(table: Table) -> Table:
 
 
 def _announced(name: str, served: int, planned: RunPlan, hours: float) -> list[str]:
-    """The runs that are computed, and the cost of the others.
+    """Lines on the runs to compute, and on the others, with their costs.
 
     Args:
         served: number of runs that the ledger has.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = "axes.Axes"
 Canvas: TypeAlias = "figure.Figure"
-"""Types of matplotlib for annotations; it is imported when something is drawn."""
+"""Matplotlib's types for annotations; it is imported only when something is drawn."""
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -20,7 +20,7 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 def svg_text(figure: Canvas) -> str:
     """A figure as a compact SVG file; equal figures give equal texts.
 
-    Coordinates have one decimal (a tenth of a point); what is written in the figure stays as it is.
+    Coordinates have one decimal (a tenth of a point); text in the figure is unchanged.
     """
     from matplotlib import rc_context
 
@@ -29,18 +29,18 @@ def svg_text(figure: Canvas) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
-    svg = svg[svg.index("<svg") :].replace(' version="1.1"', "", 1)  # without what only old readers look for
+    svg = svg[svg.index("<svg") :].replace(' version="1.1"', "", 1)  # only old readers look for it
     svg = re.sub(r"(\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)  # makes the two ends of a circle equal
     return compact(_CIRCLE.sub(_circle, svg))
 
 
 def compact(svg: str) -> str:
-    """The same picture in less than half of the characters; what is compact already stays as it is."""
-    svg = re.sub(r" font-family: '?DejaVu Sans'?[^;\"]*;?", "", svg)  # at each text
-    # Not of each element, but inherited: from the place where a shape is used, and from a group.
+    """The same picture in less than half the characters; compact text is unchanged."""
+    svg = re.sub(r" font-family: '?DejaVu Sans'?[^;\"]*;?", "", svg)  # repeated at each text
+    # On the root, not on each element, so that shapes inherit the styles of their use and group.
     svg = re.sub(r">\*({.*butt})</style>", rf">svg\1 text{{font-family: {FONTS}}}</style>", svg)
     svg = re.sub(r"^ +", "", svg, flags=re.MULTILINE)
-    svg = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", svg)  # to which nothing refers
+    svg = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", svg)  # nothing refers to these ids
     svg = _without_bare_groups(svg)
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r"(\.\d)\d+(?![^<>]*</text>)", r"\1", svg)
@@ -50,7 +50,7 @@ def compact(svg: str) -> str:
 
 
 def _without_bare_groups(svg: str) -> str:
-    """Without the groups that have no attribute."""
+    """``svg`` without groups that have no attributes."""
     is_bare: list[bool] = []  # for each open group
 
     def keep(tag: re.Match[str]) -> str:
@@ -65,7 +65,7 @@ def _without_bare_groups(svg: str) -> str:
 
 
 def _defined_once(svg: str) -> str:
-    """With each shape defined once: its style is repeated where it is used."""
+    """``svg`` with each shape defined once: every use repeats its style."""
     first: dict[str, str] = {}  # the id of each shape
     same: dict[str, str] = {}
 
@@ -84,7 +84,7 @@ def _with_short_ids(svg: str) -> str:
 
 
 def _with_classes(svg: str) -> str:
-    """With each distinct style as a class, whose name follows from it: pages contain several pictures."""
+    """``svg`` with a class per style, named by its hash because pages contain several pictures."""
     styles: dict[str, str] = {}
 
     def named(attribute: re.Match[str]) -> str:
@@ -99,7 +99,7 @@ def _with_classes(svg: str) -> str:
 
 
 def _grouped_by_clip(svg: str) -> str:
-    """With neighbours that are clipped alike in one group."""
+    """``svg`` with neighbours of the same clip path in one group."""
     svg = re.sub(r'(<.*)( clip-path="[^"]*")(.*/>\n)', r"<g\2>\n\1\3</g>\n", svg)
     groups = r'(<g clip-path="[^"]*">\n)(?:(?!</?g\b).*\n)+</g>\n'
     svg = re.sub(rf"{groups}(?:\1(?:(?!</?g\b).*\n)+</g>\n)+", _joined, svg)
@@ -111,13 +111,13 @@ def _joined(groups: re.Match[str]) -> str:
 
 
 def _grouped_by_class(svg: str) -> str:
-    """With a class that elements share with their neighbours written once, at a group of them."""
+    """``svg`` with neighbours of the same class in a group that has the class."""
     elements = r'(?:<.*( class="[^"]*").*/>\n)(?:<.*\1.*/>\n)+'
     return re.sub(elements, lambda run: f"<g{run[1]}>\n{run[0].replace(run[1], '')}</g>\n", svg)
 
 
 def _short_path(path: re.Match[str]) -> str:
-    """With distances from the point before, and horizontal and vertical lines as such."""
+    """A path with relative coordinates, and with commands for horizontal and vertical lines."""
     if path[0].startswith(' d="m'):
         return path[0]
     short = before = ""

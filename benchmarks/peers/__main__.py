@@ -1,10 +1,10 @@
-"""The same federated training by the frameworks that a package index has, beside ours and the textbook loop.
+"""The same federated training by frameworks from a package index, by ours and by the textbook loop.
 
 ``python -m benchmarks.peers --help``. FedAvg on CIFAR-10's images in 100 clients: every script gets the same
-images, partition, participants and first weights. First the check: with the batches in a fixed order, each
-framework's global model after a few rounds beside the textbook loop's. Then the measurement, on one core and
-on all cores, framework after framework in turn, so that other work on the machine affects all of them.
-Nothing else should run meanwhile.
+images, partition, participants and first weights. First, a check: with the batches in a fixed order, each
+framework's global model after a round is compared with the textbook loop's. Then the measurement, on one core
+and on all cores, with the frameworks in turn, so that other work on the machine affects all of them. Nothing
+else should run at the same time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pfl.run.errors import cause_of
 ROUNDS = {"lenet5_bn": 6, "cnn4": 2}
 """Rounds that take a similar time."""
 CHECK = {"rounds": 1, "epochs": 1, "shuffle": False}
-"""Few steps, as the differences by rounding grow with every step."""
+"""Few steps, because rounding differences grow with every step."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pfl-repro/peers"
 TIMEOUT = 150.0  # seconds of one run
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Bench:
     """Where the scripts run.
 
     Attributes:
-        folder: of the inputs, and of what the scripts write.
+        folder: folder of the inputs, and of what the scripts write.
         pythons: the interpreter of each peer.
         device: cpu or cuda.
     """
@@ -86,7 +86,7 @@ class Bench:
         if peer.requirements is None:
             variables["PYTHONPATH"] = str(ROOT)
         variables["OMP_NUM_THREADS"] = str(cores if peer.threads else 1)
-        variables["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin are far slower beside any other process
+        variables["OMP_WAIT_POLICY"] = "PASSIVE"  # spinning threads are far slower if any other process runs
         if self.device == "cpu":
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables | dict(peer.environment)
@@ -105,7 +105,7 @@ def main(
 ) -> None:
     """Check that all frameworks do the same work, and measure each on one core and on all cores.
 
-    What fails is left out, and the status is 1.
+    What fails is left out, and the exit status is 1.
     """
     check_names("framework", only or (), PEERS)
     check_names("network", model or (), ROUNDS)
@@ -147,8 +147,8 @@ def main(
         raise typer.Exit(1)
 
 
-def _by_name(names: Iterable[str], found: Callable[[str], T]) -> dict[str, T]:
-    """What is ``found`` for each framework; those for which this fails are named and left out.
+def _by_name(names: Iterable[str], obtain: Callable[[str], T]) -> dict[str, T]:
+    """What ``obtain`` returns for each framework; those for which it fails are named and left out.
 
     Raises:
         Exception: it fails for the textbook loop, with which the others are compared.
@@ -156,8 +156,8 @@ def _by_name(names: Iterable[str], found: Callable[[str], T]) -> dict[str, T]:
     results = {}
     for name in names:
         try:
-            results[name] = found(name)
-        except Exception as error:  # a framework may leave out anything of its record
+            results[name] = obtain(name)
+        except Exception as error:  # a framework's record may lack anything
             if name == TEXTBOOK:
                 raise
             print(f"{name} is left out: {cause_of(error)}", file=sys.stderr)

@@ -22,10 +22,10 @@ class Peer:
     Attributes:
         title: as in the table.
         files: what a user writes.
-        requirements: exact versions; None runs in this project's environment.
+        requirements: exact versions; None means this project's environment.
         python: version of the interpreter.
         launcher: module that starts ``workers`` processes of the script, with its options.
-        threads: threads of torch are as many as cores; otherwise one per process.
+        threads: whether torch has as many threads as cores; otherwise, one per process.
         environment: variables of the process.
     """
 
@@ -39,7 +39,7 @@ class Peer:
 
     @property
     def script(self) -> Path:
-        """What is run."""
+        """The script to run."""
         return self.files[-1]
 
 
@@ -62,14 +62,14 @@ PEERS = {
     "fluke-fl": Peer("fluke", (SCRIPTS / "with_fluke.py",), REQUIREMENTS / "fluke-fl.txt", threads=True),
     "blazefl": Peer("BlazeFL", (SCRIPTS / "with_blazefl.py",), REQUIREMENTS / "blazefl.txt", python="3.13"),
 }
-"""By the name of the distribution."""
+"""Frameworks by the name of their distribution."""
 
 
 def interpreter(peer: Peer, environments: Path) -> Path:
-    """The Python of the peer's environment, which is made if it is missing.
+    """The Python of the peer's environment, which is created if it is missing.
 
     Raises:
-        InvalidInput: the environment cannot be made.
+        InvalidInput: the environment cannot be created.
     """
     if peer.requirements is None:
         return Path(sys.executable)
@@ -90,7 +90,7 @@ def interpreter(peer: Peer, environments: Path) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    """Why uv failed: what it calls an error, as warnings may follow, or else its last line."""
+    """Why uv failed: its error lines, which warnings may follow, or else its last line."""
     lines = [line.strip() for line in str(getattr(error, "stderr", "") or error).strip().splitlines()]
     return " ".join(line for line in lines if line.startswith("error:")) or lines[-1]
 

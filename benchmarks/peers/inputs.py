@@ -40,7 +40,7 @@ def write_inputs(folder: Path, workload: Workload, models: Sequence[str]) -> Non
 
 
 def first_weights(model: str, ours: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Our network's tensors by the names that they have in a plain network, whose layers have our order."""
+    """Our network's tensors under their names in a plain network with the same order of layers."""
     state = network(model).state_dict()
     floats = [name for name, tensor in state.items() if tensor.is_floating_point()]
     return state | dict(zip(floats, ours.state_dict().values(), strict=True))

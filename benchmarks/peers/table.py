@@ -111,7 +111,7 @@ def readme_table(figures: dict[str, Any]) -> str:
 
 
 def write_readme(root: Path) -> None:
-    """Write the plot and the table between the marks of ``README.md``."""
+    """Write the plot and the table between the markers of ``README.md``."""
     figures = json.loads((root / FIGURES).read_text(encoding="utf-8"))
     readme = root / "README.md"
     before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
@@ -120,7 +120,7 @@ def write_readme(root: Path) -> None:
 
 
 def readme_block(figures: dict[str, Any]) -> str:
-    """What stands between the marks of the README."""
+    """The text between the markers of the README."""
     machine = figures["hardware"]["gpu"] or figures["hardware"]["cpu"]
     return f"""\
 ![Local training, times the textbook loop]({FIGURES.with_suffix(".svg")})

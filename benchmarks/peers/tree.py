@@ -16,7 +16,7 @@ from pfl.core.errors import InvalidInput
 
 MARK = "PFL_BENCHMARK_TREE"
 """Environment variable that all processes of a tree inherit, even those whose parent has ended."""
-PAUSE = 0.5  # seconds between two looks at the tree
+PAUSE = 0.5  # seconds between two samples of the tree
 GRACE = 10.0  # seconds that processes may outlive the first one
 
 
@@ -26,7 +26,7 @@ class Usage:
 
     Attributes:
         seconds: from the first process's start to its end.
-        cpu_seconds: user and system time of all processes, up to the last look at each.
+        cpu_seconds: user and system time of all processes, up to the last sample of each.
         peak_memory_bytes: highest sum of their memory, in which a shared page counts once.
     """
 
@@ -77,7 +77,7 @@ def members(mark: str) -> list[psutil.Process]:
 
 
 def _memory(process: psutil.Process) -> int:
-    """Bytes of a process, its share of shared pages included; 0 if it has ended."""
+    """Bytes of a process, including its share of shared pages; 0 if it has ended."""
     with contextlib.suppress(psutil.Error):
         return int(process.memory_full_info().pss)
     return 0
@@ -91,7 +91,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def _end(mark: str) -> None:
-    """Wait for the rest of a tree, and kill what does not end."""
+    """Wait for the rest of a tree, and kill processes that do not end."""
     psutil.wait_procs(members(mark), GRACE)
     while alive := members(mark):
         for process in alive:

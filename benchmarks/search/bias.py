@@ -1,7 +1,7 @@
-"""Whether accuracy on validation data ranks configurations as accuracy on test data does.
+"""Whether accuracy on validation data ranks configurations like accuracy on test data.
 
 `python -m benchmarks.search.bias` trains configurations of four methods three times each, on the digits: as
-the final training, and as a search does, with minibatches of the full size and with smaller ones.
+in the final training, and as in a search, with minibatches of the full size and with smaller ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.spec.search_space import Search
 from pipeline.sweep.search import Study, on_validation
 
 CONFIGURATIONS = 10
-"""Of each method: drawn at random by the sampler of the search."""
+"""Number per method: the pinned one, and proposals of the search's algorithm."""
 SHARE = 0.2
 METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
 DIGITS = WORKLOADS["digits"]

@@ -1,8 +1,8 @@
 """Pools of learning curves on which `benchmarks.search.replay` replays searches.
 
 `python -m benchmarks.search.pools` measures, for each workload in `WORKLOADS` and each method, the pinned
-configuration and a Sobol sequence in the default search space, with three seeds each. It writes as it goes,
-continues where it was stopped, and with ``--minutes`` stops by itself.
+configuration and a Sobol sequence in the default search space, with three seeds each. It saves as it goes,
+continues after an interruption, and with ``--minutes`` stops by itself.
 
 A workload is a file ``reports/engineering/search/pools/<workload>.npz``, which `numpy.load` reads:
 
@@ -15,12 +15,12 @@ array           type     shape                               content
 ``evaluated``   int32                                        validation samples of all clients
 ``correct``     uint16   methods, configurations, seeds,     validation samples predicted correctly; 0 in all
                          rounds                              rounds if the run diverged
-``samples``     int32    methods, configurations, seeds      trained on in all rounds; 0: not measured
-``seconds``     float32  methods                             of processor time, all runs together
+``samples``     int32    methods, configurations, seeds      trained on in all rounds; 0 if not measured
+``seconds``     float32  methods                             CPU time of all runs together
 ``spaces``      str      methods                             search space as JSON: distributions of Optuna by
                                                              parameter
-``parameters``  float32  methods, configurations, parameter  in the order of the space; the place of a choice;
-                                                             NaN: conditional, has no effect
+``parameters``  float32  methods, configurations, parameter  in the order of the space; a choice as its index;
+                                                             NaN if conditional without effect
 ==============  =======  ==================================  =================================================
 
 Configuration 0 is the pinned one. Numbers are rounded to five digits, so that float32 holds them exactly.
@@ -68,10 +68,10 @@ from pipeline.sweep.search import WORST, on_validation
 CURVES = FOLDER / "pools"
 SEARCH = Search(trials=2)
 CONFIGURATIONS = 100
-"""Of each pool, the pinned one included."""
+"""Number per pool, including the pinned one."""
 SEEDS = (0, 1, 2)
 TOGETHER = 25
-"""Configurations that are simulated at once, which takes a third of the time that they take one by one."""
+"""Configurations that are simulated together, in a third of the time that they take one by one."""
 HELD_OUT = (
     "fedadam",
     "fedala",
@@ -97,7 +97,7 @@ class CurvePool:
         configurations: the searched parameters of each configuration, without those that have no effect.
         accuracy: on validation data in percent, (configurations, seeds, rounds).
         samples: as in the module's table, (configurations, seeds).
-        seconds: of processor time that the runs took.
+        seconds: CPU time of the runs.
     """
 
     workload: str
@@ -128,8 +128,8 @@ class CurvePool:
     @property
     def conditions(self) -> dict[str, tuple[str, ...]]:
         """For each conditional parameter, the one that it depends on, and the choices that activate it."""
-        declared = self._declared.items()
-        return {name: one.when for name, one in declared if one.when and one.when[0] in self._declared}
+        conditions = {name: hyper.when for name, hyper in self._declared.items() if hyper.when}
+        return {name: when for name, when in conditions.items() if when[0] in self._declared}
 
     def active(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """``params`` without the conditional ones that have no effect."""
@@ -150,7 +150,7 @@ class CurvePool:
 
     @classmethod
     def new(cls, workload: str, method: str, size: int = CONFIGURATIONS) -> CurvePool:
-        """A pool of which nothing is measured.
+        """A pool without measurements.
 
         Raises:
             InvalidInput: the method does not accept the workload's schedule, or is in `LEFT_OUT`.
@@ -158,7 +158,7 @@ class CurvePool:
         if method in LEFT_OUT:
             raise InvalidInput("method", method, "a method that differs from fedavg on the workload's model")
         config = dataclasses.replace(WORKLOADS[workload], method=method).config
-        space = {name: distribution(method, name, one) for name, one in searched(config, SEARCH).items()}
+        space = {name: distribution(method, name, hyper) for name, hyper in searched(config, SEARCH).items()}
         sobol = qmc.Sobol(len(space), seed=integer_seed(0, f"pool {workload}/{method}") % 2**32)
         configurations = [{name: pinned_value(config, name) for name in space}]
         for places in sobol.random(2 ** (size - 1).bit_length()).tolist()[: size - 1]:
@@ -169,7 +169,7 @@ class CurvePool:
         return dataclasses.replace(pool, configurations=list(map(pool.active, configurations)))
 
     def config(self, configuration: int) -> Config:
-        """What is run for a configuration."""
+        """The configuration as it is run, with held-out validation data."""
         return on_validation(with_params(self.pinned, self.configurations[configuration]), SEARCH.validation)
 
     def groups(self) -> list[list[int]]:
@@ -215,7 +215,7 @@ def evaluations(workload: str) -> list[int]:
 
 
 def _value(domain: BaseDistribution, place: float) -> Any:
-    """The value at a place of a range or of choices, rounded if it is a real number of a range."""
+    """The value at a position in a range or among choices; real numbers are rounded."""
     value = value_at(domain, place)
     return float(f"{value:.5g}") if isinstance(domain, FloatDistribution) else value
 
@@ -245,7 +245,7 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
         "spaces": np.array([json.dumps(space) for space in spaces]),
         "parameters": parameters,
     }
-    # A fifth smaller than by np.savez_compressed.
+    # A fifth smaller than with np.savez_compressed.
     with replacing(file) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_BZIP2) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as entry:
@@ -253,12 +253,12 @@ def save(file: Path, known: Sequence[CurvePool], evaluated: int) -> None:
 
 
 def _number(domain: BaseDistribution, value: Any) -> float:
-    """A value as it is stored; a pinned one may be outside its range, where Optuna refuses it."""
+    """A value as it is stored; a pinned one may be outside its range, where Optuna rejects it."""
     return float(domain.choices.index(value) if isinstance(domain, CategoricalDistribution) else value)
 
 
 def read(file: Path) -> list[CurvePool]:
-    """The pools in a file without `LEFT_OUT`, incomplete ones included; none if there is no file."""
+    """The pools in a file without `LEFT_OUT`, including incomplete ones; none if there is no file."""
     if not file.exists():
         return []
     with np.load(file) as archive:
@@ -294,7 +294,7 @@ def _params(space: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
 
 
 def pools(folder: Path = CURVES, *, held_out: bool = False) -> list[CurvePool]:
-    """The pools of a folder whose every configuration is measured: those held out, or all others."""
+    """The complete pools of a folder: those held out, or all others."""
     every = (pool for file in sorted(folder.glob("*.npz")) for pool in read(file))
     return [pool for pool in every if pool.measured.all() and (pool.method in HELD_OUT) == held_out]
 
@@ -328,7 +328,7 @@ def make(workload: str, methods: Sequence[str], size: int, file: Path, end: floa
             pool = stored(file, size).get(method) or CurvePool.new(workload, method, size)
             for group in pool.groups():
                 if time.monotonic() < end:
-                    pool = pool.measure(group)  # some methods refuse the model only here
+                    pool = pool.measure(group)  # some methods reject the model only here
                     with folder_lock(file.parent):  # other processes may have saved their methods since
                         known = stored(file, size) | {method: pool}
                         save(file, [*known.values()], sum(map(len, validation)))

@@ -31,7 +31,7 @@ from pipeline.report.plots import COLOURS, as_svg, wide_figure
 from pipeline.svg import Canvas
 
 REPLAYS = 20
-"""Of each search on each pool, with a sampler seed of its own; the training seeds take turns."""
+"""Number per search and pool, each with its own sampler seed; the training seeds take turns."""
 SHOWN = {"3 to 10": range(3, 11), "3": (3,), "9": (9,), "18": (18,)}
 """Costs in tables, several as their mean; a cell with ``budget: 3`` and three seeds costs 9."""
 
@@ -65,7 +65,7 @@ def replayed(pool: CurvePool) -> np.ndarray:
 
 
 def rows_of(known: Sequence[CurvePool], regrets: np.ndarray) -> list[RegretRow]:
-    """A row per entry of `SHOWN`, pool and search, of which those with the same regrets are one.
+    """A row per entry of `SHOWN`, pool and search; searches with the same regrets share a row.
 
     Args:
         regrets: (pools, searches, replays, costs).
@@ -87,7 +87,7 @@ def rows_of(known: Sequence[CurvePool], regrets: np.ndarray) -> list[RegretRow]:
 
 
 def distinct(regrets: np.ndarray) -> dict[int, str]:
-    """The place and name of each search; those with the same regrets on every pool have one name."""
+    """The index and name of each search; those with the same regrets on every pool share a name."""
     equal: dict[int, list[str]] = {}
     for place, name in enumerate(SEARCHES):
         same = (first for first in equal if (regrets[:, first] == regrets[:, place]).all())

@@ -20,23 +20,23 @@ from pipeline.sweep.halving import brackets, driven
 from pipeline.sweep.search import Study, plan_of, warm_up_of
 
 BUDGET = 18
-"""Of a search, in runs of the pinned configuration, counted in training samples."""
+"""Budget of a search, in runs of the pinned configuration, counted in training samples."""
 COSTS = np.arange(1.0, BUDGET + 1)
 INACTIVE = 0.5
-"""The place of a conditional parameter without effect, in the distance between configurations."""
+"""Position of an inactive conditional parameter, for distances between configurations."""
 
 
 class Replay:
     """A search on one pool: what it has spent, and the best configuration that it knows.
 
-    The incumbent is at first the pinned configuration; another one takes its place if it has a higher
-    accuracy after the last round, with the seed of this replay.
+    The incumbent is at first the pinned configuration; another one replaces it if it has a higher accuracy
+    after the last round, with the seed of this replay.
 
     Args:
-        number: of the replay; it determines the seeds.
+        number: number of the replay, which determines the seeds.
 
     Attributes:
-        seed: of the sampler.
+        seed: seed of the sampler.
         tried: the configuration of every trial, the pinned one (0) first.
     """
 
@@ -86,7 +86,7 @@ class Replay:
 
 
 class Proposals:
-    """Our proposals, whose configurations are those of the pool."""
+    """Our proposals, with the configurations of the pool."""
 
     def __init__(self, replay: Replay):
         self._replay = replay
@@ -106,7 +106,7 @@ class Proposals:
 
 
 def complete(replay: Replay, proposals: Proposals, plan: SearchPlan) -> dict[int, float]:
-    """Replay our search to its end; the values of the trials that reached the last round."""
+    """Replay our search to its end; return the values of the trials that reached the last round."""
     _, values = driven(
         brackets(proposals, Account(plan)), lambda step: replay.train(step.trial, step.after, step.until)
     )
@@ -114,7 +114,7 @@ def complete(replay: Replay, proposals: Proposals, plan: SearchPlan) -> dict[int
 
 
 def ours(pool: CurvePool, number: int) -> np.ndarray:
-    """The pipeline's search without its final comparison; the `Replay.regrets`."""
+    """The `Replay.regrets` of the pipeline's search without its final comparison."""
     replay = Replay(pool, number)
     plan = plan_of(pool.pinned, SEARCH, SEEDS)
     complete(replay, Proposals(replay), SearchPlan(plan.rungs, (0,), BUDGET * plan.rounds))
@@ -124,10 +124,10 @@ def ours(pool: CurvePool, number: int) -> np.ndarray:
 def optuna_search(
     sampler: Callable[[int], optuna.samplers.BaseSampler], *, hyperband: bool = False
 ) -> Callable[[CurvePool, int], np.ndarray]:
-    """A sampler of Optuna with its defaults, one trial after another; the pinned configuration is the first.
+    """An Optuna sampler with its defaults, one trial after another; the pinned configuration is the first.
 
     Args:
-        hyperband: stop trials by Optuna's Hyperband at any evaluation; by default all run to the end.
+        hyperband: stop trials by Optuna's Hyperband at any evaluation; by default, all run to the end.
     """
 
     def search(pool: CurvePool, number: int) -> np.ndarray:
@@ -160,7 +160,7 @@ def optuna_search(
 
 
 def holds(domain: Any, value: Any) -> bool:
-    """Whether a distribution has a value, which a pinned one may be outside."""
+    """Whether a distribution contains a value; a pinned one may be outside."""
     if isinstance(domain, optuna.distributions.CategoricalDistribution):
         return value in domain.choices
     return bool(domain.low <= value <= domain.high)

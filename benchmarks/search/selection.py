@@ -1,4 +1,4 @@
-"""What the search selects: how often without reason, how often a gain is found, and from a poor start.
+"""What the search selects: how often without reason, how often it finds a gain, and from a poor start.
 
 `python -m benchmarks.search.selection` simulates comparisons, draws others from repeated runs of pinned
 configurations, and replays whole searches on the pools of `benchmarks.search.pools`.
@@ -31,7 +31,7 @@ RUNS = range(43)
 """Seeds of the runs of each pinned configuration, which measure the noise of a comparison."""
 SIMULATED = 2000
 DRAWS = 500
-"""From the runs, for each method and number of seeds."""
+"""Number of draws from the runs, for each method and number of seeds."""
 REPLAYS = 20
 TRIALS = (2, 5, 9)
 GAINS = (0, 1, 2, 5)
@@ -46,7 +46,7 @@ def chosen(values: np.ndarray) -> int:
     """What the search selects: the best with the first seed, if it is better with the others.
 
     Args:
-        values: by configuration, the pinned one first, and by seed.
+        values: accuracies (configurations, seeds), the pinned configuration first.
     """
     best = int(values[:, 0].argmax())
     if best == PINNED_TRIAL:
@@ -58,7 +58,7 @@ def simulated(gain: float, noise: float, trials: int, seeds: int) -> float:
     """The share of searches that select the one trial that is better by ``gain`` points, or any trial if all
     are equal.
 
-    Seeds act on a configuration with normal noise; what they do to all alike cancels and is left out.
+    Seeds add normal noise to each configuration; effects common to all cancel and are left out.
 
     Args:
         noise: standard deviation in points.
@@ -81,15 +81,15 @@ def repeated(method: str) -> np.ndarray:
 
 
 def of_copies(runs: np.ndarray, trials: int, seeds: int) -> float:
-    """The share of draws in which a copy of the pinned configuration is selected; each run of a copy has a
-    seed of its own."""
+    """The share of draws in which a copy of the pinned configuration is selected; each run of a copy has
+    its own seed."""
     rng = generator(seeds, f"copies, {trials} trials")
     draws = rng.choice(runs, (DRAWS, trials + 1, seeds + 1))
     return fmean(chosen(draw) != PINNED_TRIAL for draw in draws)
 
 
 def noise(pool: CurvePool) -> float:
-    """The standard deviation that a seed causes in one of the ten best configurations, not in all alike."""
+    """The standard deviation over seeds within the ten best configurations, without effects common to all."""
     best = pool.accuracy[np.argsort(-pool.final)[:10], :, -1]
     own = best - best.mean(axis=0) - best.mean(axis=1, keepdims=True) + best.mean()
     free = (best.shape[0] - 1) * (best.shape[1] - 1)
@@ -116,10 +116,10 @@ def poor(pool: CurvePool) -> CurvePool:
 def replayed(pool: CurvePool, sampler: int, budget: float, near: bool) -> int:
     """The configuration of the pool that a whole search selects.
 
-    The pool has three seeds, so that the comparison uses that of the trials, too.
+    The pool has only three seeds, so the comparison also uses that of the trials.
 
     Args:
-        near: half of the first trials lie near the best so far; otherwise, eight are random.
+        near: whether half of the first trials lie near the best so far; otherwise, eight are random.
     """
     replay = Replay(pool, sampler)
     proposals = Proposals(replay)
@@ -138,7 +138,7 @@ def gains(pool: CurvePool, budget: float, near: bool) -> list[float]:
 
 
 def null_section() -> str:
-    """How often a configuration is selected that is no better."""
+    """How often a configuration that is no better is selected."""
     shares = {"simulated": partial(simulated, 0, 1)}
     shares |= {method: partial(of_copies, repeated(method)) for method in METHODS}
     rows = [

@@ -1,6 +1,6 @@
 """SMAC3's hyperparameter optimisation, replayed on a pool. It needs the package `smac` (tested: 2.4.1).
 
-This command runs it in an environment of its own, on top of the project's:
+This command runs it in a separate environment on top of the project's:
 `UV_CONSTRAINT=requirements.lock .venv/bin/uv run --no-sync --with smac \
 python -m benchmarks.search.regret --smac`.
 """
@@ -19,8 +19,8 @@ from benchmarks.search.replay import BUDGET, Replay, holds
 
 
 def smac3(pool: CurvePool, number: int) -> np.ndarray:
-    """A random forest with expected improvement, with SMAC3's defaults for as many trials as the budget has
-    runs; the pinned configuration is the first. The `Replay.regrets`."""
+    """The `Replay.regrets` of a random forest with expected improvement, with SMAC3's defaults for as many
+    trials as the budget has runs; the pinned configuration is the first."""
     from ConfigSpace import Configuration
     from smac import HyperparameterOptimizationFacade, Scenario
     from smac.runhistory.dataclasses import TrialInfo, TrialValue
@@ -48,7 +48,7 @@ def smac3(pool: CurvePool, number: int) -> np.ndarray:
 
 
 def _unused(config: Any, seed: int = 0) -> float:
-    """The objective that SMAC3 requires; `ask` and `tell` take its place."""
+    """The objective that SMAC3 requires; `ask` and `tell` replace it."""
     raise NotImplementedError
 
 
@@ -58,13 +58,13 @@ def _space(pool: CurvePool, seed: int) -> Any:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     space = ConfigurationSpace(seed=seed)
-    for name, one in pool.space.items():
-        if isinstance(one, CategoricalDistribution):
-            space.add(Categorical(name, list(one.choices)))
-        elif isinstance(one, IntDistribution):
-            space.add(Integer(name, (one.low, one.high), log=one.log))
+    for name, domain in pool.space.items():
+        if isinstance(domain, CategoricalDistribution):
+            space.add(Categorical(name, list(domain.choices)))
+        elif isinstance(domain, IntDistribution):
+            space.add(Integer(name, (domain.low, domain.high), log=domain.log))
         else:
-            space.add(Float(name, (one.low, one.high), log=one.log))
+            space.add(Float(name, (domain.low, domain.high), log=domain.log))
     for name, (parent, *choices) in pool.conditions.items():
         space.add(InCondition(space[name], space[parent], choices))
     return space

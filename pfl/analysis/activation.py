@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 def activation_maps(net: Network, images: Tensor, classes: Tensor) -> Tensor:
     """Grad-CAM (Selvaraju et al., 2017, Eq. 1 and 2) at the last convolution, in evaluation mode.
 
-    The channels of the convolution's output are added with the class logit's mean gradient as weights;
-    what is negative is cut off, and the rest is scaled to the images' size and to a largest value of 1.
+    The output channels of the convolution are summed, weighted by the mean gradient of the class logit.
+    Negative values become 0, and the map is resized to the images and scaled to a maximum of 1.
 
     Args:
         images: (B, C, H, W), normalised.
-        classes: (B,), whose logits are explained.
+        classes: (B,), the classes whose logits are explained.
 
     Returns:
-        (B, H, W), in [0, 1]; all 0 where nothing speaks for the class.
+        (B, H, W), in [0, 1]; all 0 if nothing supports the class.
 
     Raises:
         InvalidInput: the network has no convolution.
@@ -37,7 +37,7 @@ def activation_maps(net: Network, images: Tensor, classes: Tensor) -> Tensor:
     net.eval()
     try:
         with torch.enable_grad():
-            # The inputs ask for gradients, so that the map exists also where no parameter does.
+            # The inputs require gradients, so that this works even if no parameter does.
             logits = net(images.detach().requires_grad_())
             chosen = logits.gather(1, classes[:, None]).sum()
             (gradient,) = torch.autograd.grad(chosen, kept[0])
@@ -51,6 +51,6 @@ def activation_maps(net: Network, images: Tensor, classes: Tensor) -> Tensor:
 
 
 def spread(maps: Tensor) -> Tensor:
-    """The share (B,) of each map (B, H, W) that is at least half of its largest value."""
+    """The share (B,) of each map (B, H, W) that is at least half of its maximum."""
     largest = maps.amax((1, 2), keepdim=True)
     return ((maps >= largest / 2) & (largest > 0)).double().mean((1, 2))

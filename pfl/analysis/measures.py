@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def similarities(server: Server, _: Network) -> dict[str, Any] | None:
-    """After the last round, every measure's matrix (n, n) by its name; before it, nothing.
+    """After the last round, the matrix (n, n) of every measure by name; before it, None.
 
-    "data": what the clients' data have in common. "wdb": 1 / FedAP's distance of batch norm's statistics,
-    where the network has any. "mdb": cosines of the last round's updates, which all clients must have made.
-    "ldb": FedFomo's difference of losses over the distance of the models, the mean of both directions. "cs":
-    cosines of the heads, the mean over the classes.
+    "data": the share of samples in common classes. "wdb": 1 / FedAP's distance of batch norm statistics, if
+    the network has any. "mdb": cosines of the last round's updates, in which all clients must take part.
+    "ldb": FedFomo's loss difference over the distance of the models, averaged over both directions. "cs":
+    cosines of the heads, averaged over the classes.
     """
     if server.round < server.rounds:
         return None
@@ -48,7 +48,7 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
 
 
 def _losses(server: Server) -> Tensor:
-    """(n, n) mean cross-entropy on the row's client's training data of the column's model."""
+    """Mean cross-entropy (n, n) of the column's model on the training data of the row's client."""
     import torch.nn.functional as F
 
     def statistic(client: Client, batch: Batch) -> dict[str, Tensor]:

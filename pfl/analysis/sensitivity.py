@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def sensitivity(start: Tensor, end: Tensor) -> Tensor:
-    """|(end - start) end|, element by element: the first-order change of the loss if the element were 0,
-    with the update instead of the gradient (FedCAC, Eq. 5)."""
+    """Elementwise |(end - start) end|: the first-order change of the loss if the element were 0, with the
+    update instead of the gradient (FedCAC, Eq. 5)."""
     return ((end - start) * end).abs()

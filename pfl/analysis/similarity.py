@@ -1,6 +1,6 @@
 """Similarity of data sets, models, updates and representations.
 
-Distances and cosines are computed in float64; a cosine with something that is 0 is 0.
+Distances and cosines are computed in float64; a cosine with a zero vector is 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ZERO = 1e-12
 
 def squared_distances(models: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Tensor:
     """||a - b||^2 over all tensors of ``models`` (name to (K, *shape)) and ``others`` (L, *shape): (K, L)."""
-    # Without the Gram trick equal models have distance 0 exactly.
+    # Without the matrix-product form, equal models have distance 0 exactly.
     by_tensor = [
         torch.cdist(
             stack.flatten(1).double(),
@@ -51,22 +51,22 @@ def _norms(models: Mapping[str, Tensor]) -> Tensor:
 
 
 def data_similarity(counts: Tensor) -> Tensor:
-    """The share of two clients' samples that belong to classes which both have (pFedSim, 1 - Eq. 1).
+    """The share of two clients' samples that belong to classes that both have (pFedSim, 1 - Eq. 1).
 
     Args:
-        counts: (n, classes) samples by class.
+        counts: (n, classes), samples per class.
 
     Returns:
         (n, n), in [0, 1].
     """
     has = (counts > 0).to(counts.dtype)
-    common = (counts * has) @ has.T  # of the row's client, in classes that the column's has
+    common = (counts * has) @ has.T  # samples of the row's client in the classes of the column's
     sizes = counts.sum(1)
     return (common + common.T) / (sizes[:, None] + sizes)
 
 
 def class_cosines(heads: Tensor) -> Tensor:
-    """Cosines of the clients' rows of the head, class by class (pFedSim, the terms of Eq. 2).
+    """Cosines between the clients' rows of the head, class by class (pFedSim, the terms of Eq. 2).
 
     Args:
         heads: (n, classes, d) weights.
@@ -88,13 +88,13 @@ def angles(updates: Mapping[str, Tensor]) -> Tensor:
 
 
 def head_distances(heads: Tensor) -> Tensor:
-    """Squared distances of the clients' heads, each row over its largest (PFedCS, D).
+    """Squared distances between the clients' heads, each row divided by its maximum (PFedCS, D).
 
     Args:
         heads: (n, classes, d) weights.
 
     Returns:
-        (n, n), in [0, 1]; 0 where all heads are one.
+        (n, n), in [0, 1]; 0 if all heads are equal.
     """
     distances = squared_distances({"head": heads}, {"head": heads})
     largest = distances.max(1, keepdim=True).values
@@ -109,7 +109,7 @@ def pairwise_cka(representations: Sequence[Tensor]) -> Tensor:
         representations: of n models, (samples, d) each; d may differ.
 
     Returns:
-        (n, n), in [0, 1]; 1 for equal up to rotation and scale, 0 where one is the same for all samples.
+        (n, n), in [0, 1]; 1 if equal up to rotation and scale, 0 if one is the same for all samples.
     """
     centred = [each.double() - each.double().mean(0) for each in representations]
     grams = {"gram": torch.stack([each @ each.T for each in centred])}
@@ -117,12 +117,12 @@ def pairwise_cka(representations: Sequence[Tensor]) -> Tensor:
 
 
 def statistics_distances(means: Sequence[Tensor], variances: Sequence[Tensor]) -> Tensor:
-    """Wasserstein distances of the clients' statistics, taken as Gaussians (FedAP).
+    """Wasserstein distances between the Gaussians given by the clients' statistics (FedAP).
 
     d_ij = sum over layers of sqrt(||mean_i - mean_j||^2 + ||std_i - std_j||^2).
 
     Args:
-        means, variances: of each layer, (n, channels).
+        means, variances: one tensor (n, channels) per layer.
 
     Returns:
         (n, n).

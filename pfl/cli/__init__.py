@@ -1,4 +1,4 @@
-"""The command ``pfl``. Other packages add subcommands by entry points of the group ``pfl.commands``."""
+"""The command ``pfl``. Other packages add subcommands through entry points of the group ``pfl.commands``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ OTHER_NAMES = {
     "--num-rounds": "--rounds",
     "--output": "--json FILE",
 }
-"""Names of our options in other programs."""
+"""Options of other programs, and our names for them."""
 
 UNUSABLE = (
     errno.EACCES,
@@ -66,7 +66,7 @@ UNUSABLE = (
     errno.ENAMETOOLONG,
     errno.EIO,
 )
-"""Errors of a file or folder that is not as a command needs it, such as a file in the place of a folder."""
+"""Errors of a file or folder that a command cannot use, such as a file in place of a folder."""
 
 
 def _version(wanted: bool) -> None:
@@ -88,7 +88,7 @@ UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click 
 
 
 def main() -> None:
-    """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
+    """Run ``pfl``. A user's mistake gives one line on standard error and exit status 2."""
     # Objects loaded by torch, Ray and MLflow are not garbage; scanning them costs a second at start and end.
     gc.set_threshold(100_000)
     _show_every_name()
@@ -99,7 +99,7 @@ def main() -> None:
     try:
         status = _status()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
         status = 1
     if status == 130:
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _status() -> int | None:
-    """Run the command, and report an error; the exit status."""
+    """Run the command and report any error; returns the exit status."""
     status: int | None
     try:
         status = app(standalone_mode=False)
@@ -120,7 +120,7 @@ def _status() -> int | None:
         status = 130
     except BaseException as error:
         if isinstance(error, SystemExit) and _origin(error).startswith("typer."):
-            # At the end of Tab completion, or in the place of a BrokenPipeError.
+            # Raised at the end of Tab completion, or in place of a BrokenPipeError.
             raise error.__context__ or error from None
         message = _explained(error)
         if message is None:
@@ -131,7 +131,7 @@ def _status() -> int | None:
 
 
 def _explained(error: BaseException) -> str | None:
-    """The line that tells users how to fix an error; None if the bug is in the code."""
+    """The line that tells the user how to fix an error; None if it is a bug in the code."""
     text = None
     if isinstance(error, InvalidInput):
         text = str(error)
@@ -153,16 +153,16 @@ def _explained(error: BaseException) -> str | None:
 
 
 def _origin(error: BaseException) -> str:
-    """The module that has raised an error."""
+    """The name of the module that raised an error."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals["__name__"])
 
 
 def _from_own_file(error: BaseException) -> TracebackType | None:
-    """The traceback from the first file that may be the user's; the whole one if there is none.
+    """The traceback from the first file that may be the user's; all of it if there is none.
 
-    This is a method, a network, or a file that is neither ours nor installed. Its callers are not at fault. A
-    syntax error itself names its file.
+    Such a file is a method, a network, or neither ours nor installed; its callers are not at fault. A syntax
+    error names its file and needs no traceback.
     """
     if isinstance(error, SyntaxError):
         return None
@@ -180,9 +180,9 @@ def _from_own_file(error: BaseException) -> TracebackType | None:
 
 
 def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that came while a finaliser or another callback ran, whose exceptions Python drops."""
+    """Repeat a Ctrl-C that arrived in a finaliser or another callback, whose exceptions Python drops."""
     if dropped.exc_type is KeyboardInterrupt:
-        threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback has ended
+        threading.Timer(0.05, _thread.interrupt_main).start()  # after the callback has ended
     else:
         sys.__unraisablehook__(dropped)
 
@@ -209,8 +209,8 @@ _usual_format = warnings.formatwarning
 
 
 def _usage(error: Any) -> int:
-    """Print the usage error, with our name for an option known from other programs. Without any command,
-    print the help.
+    """Print a usage error, with our name for an option of another program. Without a command, print the
+    help.
     """
     message: str = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pfl.testing.battery import Difference
     from pfl.testing.entering import EditOutcome
 
-SHOWN = 2  # cases, and values of each
+SHOWN = 2  # maximum number of cases shown, and of values per case
 
 
 def behaviours(
@@ -21,7 +21,7 @@ def behaviours(
     """Check that edited code leaves results unchanged.
 
     Runs short simulations of the components whose code is not in behaviours.json, and adds their digests:
-    under the existing names if all numbers agree, and under new names if they do not. Commit the file with
+    under the existing names if all results agree, and under new names if they do not. Commit the file with
     the edit.
     """
     from pfl.run import fingerprint

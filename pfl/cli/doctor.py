@@ -56,7 +56,7 @@ def _facts() -> Iterator[tuple[str, str]]:
 
 
 def _kernels() -> str:
-    """The kernels that are used here by a run of one thread, and those that are not."""
+    """The kernels that a single-threaded run uses here, and those that it does not."""
     from pfl.kernels import compiled
     from pfl.testing.battery import kernels_are_usable
 

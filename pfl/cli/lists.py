@@ -1,4 +1,4 @@
-"""Commands that list the methods, networks, data sets and partition rules."""
+"""Commands that list methods, networks, data sets, partition rules and metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def methods(
     for name in names or METHODS:
         try:
             lines = [*_hyperparameters(name), f"New client: {METHODS[name].new_client}"]
-        except InvalidInput as error:  # a plugin that does not load hides no other method
+        except InvalidInput as error:  # a plugin that does not load must not hide other methods
             if names:
                 raise
             print(f"pfl: warning: left out: {error}", file=sys.stderr)
@@ -66,7 +66,7 @@ def _hyperparameters(name: str) -> list[str]:
 
 
 def _method_tables() -> str:
-    """A Markdown table per family of methods and each method's rule; plugins without a family come last."""
+    """A Markdown table per family of methods, with the methods' rules; those without a family come last."""
     from pfl.methods import METHODS
 
     sections = []

@@ -23,10 +23,10 @@ EXECUTED = ("device", "backend", "threads", "workers")
 
 
 def with_options(fields: Mapping[type, Iterable[str]]) -> Callable[[Command], Command]:
-    """A decorator that replaces ``**options`` of a command by an option for each named field of a dataclass.
+    """A decorator that replaces a command's ``**options`` by one option per named field of the dataclasses.
 
-    In the help, they precede the command's keyword-only options and have the fields' docstrings.
-    `pfl.run.validation` checks their values; the help lists the choices.
+    In the help, they precede the command's keyword-only options and show the fields' docstrings and choices.
+    `pfl.run.validation` checks their values.
     """
     derived = [_option(declaration, name) for declaration, names in fields.items() for name in names]
 
@@ -60,12 +60,12 @@ def _option(declaration: type, name: str) -> inspect.Parameter:
 
 
 def _split(values: Iterable[str]) -> list[str]:
-    """The names in all values of an option, which are separated by commas."""
+    """The comma-separated names in all values of an option."""
     return [name for value in values for name in value.split(",")]
 
 
 def names_in(module: str, registry: str) -> Callable[[str], list[str]]:
-    """Tab completion by the names in a registry, whose module is only imported then."""
+    """Tab completion with the names in a registry, whose module is imported only when needed."""
 
     def complete(incomplete: str) -> list[str]:
         names = getattr(importlib.import_module(module), registry)
@@ -76,7 +76,7 @@ def names_in(module: str, registry: str) -> Callable[[str], list[str]]:
 
 @cache
 def texts(declaration: type) -> dict[str, str]:
-    """The text below each field of a dataclass, in one line."""
+    """The docstring below each field of a dataclass, on one line."""
     (definition,) = ast.parse(inspect.getsource(declaration)).body
     assert isinstance(definition, ast.ClassDef)
     return {
@@ -91,7 +91,7 @@ def texts(declaration: type) -> dict[str, str]:
 
 
 def check_files(written: Mapping[str, Path | None]) -> None:
-    """Check that each file, by option, can be written.
+    """Check that the files, given by option, can be written.
 
     Raises:
         InvalidInput: a file cannot be written, or two are the same.

@@ -1,4 +1,4 @@
-"""Command that makes and plots a partition."""
+"""Command that creates and plots a partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def partition(
         Path | None, typer.Option(metavar="FILE", help="Plot each client's classes (svg, png, pdf).")
     ] = None,
 ) -> None:
-    """Make a partition, print its statistics, and plot it."""
+    """Create a partition, print its statistics, and optionally plot it."""
     if plot:
         if plot.suffix.lower() not in PICTURES:
             raise InvalidInput("plot", str(plot), f"a file name that ends in {', '.join(PICTURES)}")

@@ -154,11 +154,11 @@ def run(
 
 @dataclass
 class Started:
-    """Description of a simulation: as requested, and after its start.
+    """A simulation as requested and, once it has started, its configuration and partition.
 
     Attributes:
         resumed: the folder of the checkpoint to continue from.
-        config: validated, with the network that fits.
+        config: the validated configuration, with the default network filled in.
     """
 
     spec: str
@@ -169,7 +169,7 @@ class Started:
 
     @contextmanager
     def shown(self, config: Config, data: Dataset, split: Division) -> Iterator[OnRound]:
-        """Print what is simulated, then the progress."""
+        """Print a description of the simulation, then its progress."""
         from pfl.data.partition import of_seed, parse_spec
         from pfl.methods import METHODS
 
@@ -186,7 +186,7 @@ class Started:
             yield on_round
 
     def document(self, result: Result, dataset: str) -> Any:
-        """The run of one seed for --json."""
+        """The result of one seed for --json."""
         from pfl.data.partition import of_seed
         from pfl.run.trials import json_ready, versions
 
@@ -226,7 +226,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def _moments(text: str | None, method: str) -> tuple[str, ...]:
-    """The moments of every evaluation, that of the method first; an empty tuple means all."""
+    """The moments of every evaluation, the method's headline first; an empty tuple means all."""
     from pfl.engine.method import Method, Moment
     from pfl.methods import METHODS
 

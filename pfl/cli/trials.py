@@ -64,7 +64,7 @@ def run_trials(
 
 
 def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
-    """Run the trials, those together that one training serves, and append their records to ``rows``.
+    """Run the trials, training once where possible, and append their records to ``rows``.
 
     Raises:
         typer.Exit: some trial failed.
@@ -137,7 +137,7 @@ def _keys(rows: Path) -> set[str]:
 
 
 def _read(file: Path) -> Iterable[Trial]:
-    """The trials of a file, each once; two tables can share one.
+    """The distinct trials of a file; two tables can share one.
 
     Raises:
         InvalidInput: `pfl trials` did not write it, or it contains an unknown method or option.

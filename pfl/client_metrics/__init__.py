@@ -1,7 +1,7 @@
-"""Metrics beside accuracy, one per file. Plugins add them as entry points of this name.
+"""Metrics besides accuracy, one per file. Plugins add them as entry points of this package's name.
 
 A metric is a function of a model's scores (n, classes), float64, and the labels (n,) of test samples. It
-returns a number or an array of numbers, of the same shape for all clients, and NaN where it is not defined.
+returns a number or an array of numbers, of the same shape for all clients, with NaN where it is undefined.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Area under the ROC curve, one class against the rest, averaged over the classes."""
+"""Area under the ROC curve, one-vs-rest, averaged over the classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pfl.client_metrics._probabilities import probabilities
 
 
 def auroc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The mean over the classes of which there are samples, and of others, too; NaN for a single class."""
+    """The mean over the classes that occur in ``labels``, in [0, 1]; NaN if there is only one."""
     share = probabilities(scores)
     classes = np.unique(labels)
     if len(classes) < 2:

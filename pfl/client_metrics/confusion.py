@@ -7,6 +7,6 @@ from sklearn.metrics import confusion_matrix
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(classes, classes) numbers of samples: the row is the label, the column is the prediction."""
+    """Numbers of samples (classes, classes): the row is the label, the column is the prediction."""
     matrix: np.ndarray = confusion_matrix(labels, scores.argmax(1), labels=np.arange(scores.shape[1]))
     return matrix

@@ -10,7 +10,7 @@ BINS = 15
 
 
 def ece(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The mean over the samples of the gap, in [0, 1], between the confidence and the accuracy of their bin.
+    """The gap between confidence and accuracy of a bin, averaged over the samples, in [0, 1].
 
     The confidence is the highest probability; the bins divide [0, 1] into equal intervals, closed above.
     """

@@ -1,4 +1,4 @@
-"""When this process began to import the simulator's code: the package imports this file first."""
+"""Time at which this process began to import the simulator; the package imports this file first."""
 
 import time
 

@@ -58,8 +58,8 @@ class Config:
     >>> Config(method="fedprox", hyperparameters={"mu": 0.1}, rounds=50).rounds
     50
 
-    The types say what each field accepts, and `pfl.run.validation.validated` checks it before any compute. A
-    table's file has the training options under the same names, with the same texts.
+    The types state what each field accepts; `pfl.run.validation.validated` checks it before any computation.
+    Tables have the training options under the same names, with the same descriptions.
     """
 
     method: str = "fedavg"
@@ -81,8 +81,8 @@ class Config:
     weight_decay: Rate = 0.0
     """Weight decay of SGD."""
     lr_schedule: LRSchedule = "constant"
-    """Learning rate over the rounds. `constant`. `step`: multiplied by `lr_gamma` after every `lr_step`
-    rounds. `cosine`: half a cosine from `lr` to 0. An adaptation before an evaluation uses the rate `lr`."""
+    """Learning rate over the rounds. `constant`: `lr`. `step`: multiplied by `lr_gamma` after every `lr_step`
+    rounds. `cosine`: cosine annealing from `lr` to 0. The adaptation before an evaluation uses `lr`."""
     lr_step: Count = 10
     """Rounds between two steps of the schedule `step`."""
     lr_gamma: Share = 0.1
@@ -90,57 +90,57 @@ class Config:
     lr_warmup: CountOrZero = 0
     """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder = "shuffled"
-    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: minibatches are formed once from the
-    client's samples in the order of the partition, and stay the same in every epoch and round (FL-bench's
-    release). `class_stream`: an endless pass over the samples, class by class, that each local training
-    continues (the asynchronous code of LGA and PLGA).
+    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: minibatches are formed once, in the order
+    of the partition, and reused in every epoch and round (FL-bench's release). `class_stream`: an endless
+    pass over the samples, class by class, which each local training resumes (the asynchronous code of LGA
+    and PLGA).
     """
     last_batch: LastBatch = "kept"
-    """Handling of an epoch's incomplete last minibatch. `kept`: unless it has a single sample. `dropped`:
-    unless it is the client's only one (PFLlib).
+    """What happens to an epoch's incomplete last minibatch. It is `kept` unless it has a single sample, or
+    `dropped` unless it is the client's only one (PFLlib).
     """
     augmentation: Augmentation = "none"
     """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
-    by up to 15 degrees (FedCAC's code). `none` for other samples."""
+    by up to 15 degrees (FedCAC's code). Other samples require `none`."""
     input_scale: InputScale = "normalised"
     """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1, as
     torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA). `mnist`, `cifar10`,
-    `cifar100`: by the constants of that data set in released code, even for images of another one
-    (SPFL's code; Fling for Tiny-ImageNet). Other samples are `normalised`; tokens are never scaled."""
+    `cifar100`: by that data set's constants in released code, even for other images (SPFL's code; Fling
+    for Tiny-ImageNet). Samples other than images require `normalised`; tokens are never scaled."""
     bn_stats: BNStats = "mixed"
     """Running statistics of batch norm: `mixed` like the weights of the same layer, or `local` to each
     client.
     """
     validation: Fraction = 0.0
-    """Share of each client's training samples that replaces its test set in evaluations (for a search)."""
+    """Share of each client's training samples that replaces its test set in evaluations (for searches)."""
     eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
     metrics: tuple[str, ...] = ()
-    """Metrics of the last evaluation besides accuracy, at the moment that the method reports: names of
+    """Metrics besides accuracy in the last evaluation, at the moment that the method reports; see
     `pfl metrics`."""
     patience: CountOrZero = 0
-    """Early stopping: a seed ends after this many evaluations in a row without a new best accuracy, which is
-    measured every `eval_every` rounds on training samples held out for this decision, pooled over the
-    clients, at the moment that the method reports. The last models are kept. 0: all rounds."""
+    """Early stopping: a run ends after this many consecutive evaluations without a new best accuracy; 0 means
+    never. The accuracy is measured every `eval_every` rounds at the moment that the method reports, pooled
+    over the clients, on held-out training samples. The last models are kept."""
     min_delta: Rate = 0.0
-    """Points by which an accuracy must exceed the best one to count as a new best, with `patience`."""
+    """Percentage points by which an accuracy must exceed the best to count as a new best, with `patience`."""
     stop_share: ProperFraction = 0.2
-    """Share of each client's training samples that `patience` holds out; the clients do not train on it."""
+    """Share of each client's training samples held out for `patience`; the clients do not train on them."""
     unseen: Fraction = 0.0
-    """Share of the clients that take no part in training, at least one; drawn from the run's seed. After the
-    last round they are tested with what the method gives a new client, after adaptation, and after local
-    training from scratch."""
+    """Share of the clients, at least one, that do not take part in training; drawn with the run's seed. After
+    the last round, they are tested with the model that the method gives a new client, after adaptation, and
+    after local training from scratch."""
     unseen_epochs: CountOrZero = 0
-    """Local epochs of `unseen` clients, from scratch and in a method without an adaptation of its own. 0: as
-    many as `epochs`."""
+    """Local epochs of `unseen` clients: from scratch, and in the adaptation if the method defines none. 0
+    means `epochs`."""
     dtype: DType = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"
     """Precision of the networks in training, adaptation and evaluation, on hardware that supports it. `fp32`:
-    that of `dtype`. `tf32`: a GPU rounds factors of products to TensorFloat-32. `bf16`: the extractor under
-    bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser keep their dtype. On a
-    CPU, `bf16` gains most in networks of many channels (spfl_cnn, cnn4, ResNets) and in batches of at least
-    24 images (4 with Intel AMX); without a C++ compiler, it makes the LeNets slower.
+    that of `dtype`. `tf32`: GPUs round the factors of products to TensorFloat-32. `bf16`: the extractor runs
+    under bfloat16 autocast; weights, batch norm statistics, head, losses and optimiser keep their dtype. On a
+    CPU, `bf16` pays off most in wide networks (spfl_cnn, cnn4, ResNets) and batches of at least 24 images (4
+    with Intel AMX); without a C++ compiler, it slows the LeNets down.
     """
     observe: Observed = "accuracy"
     """`similarities`: also measure the similarity of the clients after the last round."""
@@ -150,7 +150,7 @@ class Config:
         return max(1, whole_part(self.participation, clients))
 
     def lr_in(self, round: int) -> float:
-        """The learning rate of a round, from 1 on.
+        """The learning rate of a round, counted from 1.
 
         >>> config = Config(lr=1.0, rounds=6, lr_schedule="cosine", lr_warmup=2)
         >>> [round(config.lr_in(t), 2) for t in range(1, 7)]
@@ -166,12 +166,12 @@ class Config:
         return self.lr
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON has them."""
+        """The fields by name, ready for JSON."""
         return {**dataclasses.asdict(self), "metrics": list(self.metrics)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
-        """The configuration that `to_dict` wrote, or a part of it.
+        """The configuration from a dictionary of `to_dict`, which may omit fields.
 
         Raises:
             InvalidInput: a key is not a field.
@@ -184,7 +184,7 @@ class Config:
 
 
 CHECKPOINT = "checkpoint.pt"
-"""The file in `Execution.checkpoint_dir`."""
+"""Name of the file in `Execution.checkpoint_dir`."""
 
 CHECKPOINT_EVERY = 10
 """Rounds between two checkpoints; there is always one after the last round."""
@@ -205,7 +205,7 @@ class Execution:
     backend: Literal["auto", "loop", "stacked"] = "auto"
     """loop, stacked or auto; auto means loop on a CPU and stacked on a GPU."""
     threads: int = 1
-    """Threads of torch on a CPU. The fused kernels are single-threaded; `workers` use more cores."""
+    """Threads of torch on a CPU. The fused kernels are single-threaded; use `workers` for more cores."""
     workers: int | None = None
     """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
     any number. By default one per `threads` cores, or 1 if a GPU is visible or the system is not Linux."""
@@ -213,15 +213,15 @@ class Execution:
     """Moments (`pfl.engine.method.Moment`) of the evaluations before the last one; () means all. The last
     evaluation always has all moments."""
     checkpoint_dir: str | None = None
-    """Folder of the checkpoint. A simulation continues from its own checkpoint there, even with more rounds
-    than the checkpoint was written with."""
+    """Folder of the checkpoint. A simulation resumes from its own checkpoint there, even if the number of
+    rounds has been increased."""
     code: str | None = None
-    """Name of the code in checkpoints; by default that of a trial's key (`pfl.run.fingerprint.name_of`). A
-    checkpoint of different code is rejected.
+    """Name of the code in checkpoints; by default that in a trial's key (`pfl.run.fingerprint.name_of`).
+    Checkpoints of different code are rejected.
     """
     until: int | None = None
-    """Pause after this round, which must have an evaluation, and write the checkpoint; None means run to the
+    """Write the checkpoint and pause after this round, which must have an evaluation; None means run to the
     end.
     """
     save: str | None = None
-    """File for the final models, which `pfl.load_models` reads."""
+    """File for the final models, to be read with `pfl.load_models`."""

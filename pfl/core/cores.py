@@ -8,10 +8,10 @@ from pfl.core.errors import InvalidInput
 
 
 def cores() -> int:
-    """The cores of this machine, or fewer where a container, taskset or LOKY_MAX_CPU_COUNT sets a limit.
+    """Number of CPU cores, or fewer if a container, taskset or LOKY_MAX_CPU_COUNT sets a limit.
 
     Raises:
-        InvalidInput: LOKY_MAX_CPU_COUNT is no integer.
+        InvalidInput: LOKY_MAX_CPU_COUNT is not an integer.
     """
     from joblib import cpu_count
 

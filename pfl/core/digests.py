@@ -1,12 +1,12 @@
-"""Digests of code: modules, everything that they import, and the data files beside them.
+"""Digests of code: modules, everything that they import, and the data files next to them.
 
-The names and places of files, and what `pfl.core.syntax` leaves out, such as comments, do not count. A digest
-is the same whatever is installed: modules are looked for on the disk, not imported.
+A digest ignores file names and locations, and what `pfl.core.syntax` leaves out, such as comments. It does
+not depend on what is installed, because modules are located on disk, not imported.
 
-A module is the list of its top-level statements, and it is known by its *contents*: the names that it
-defines. In a statement, a name that was imported is replaced by what it refers to: of a library by the full
-dotted name ("numpy.random.default_rng"), of our own code by the contents of its module and the name there. So
-a swap of two imports counts, and the move of a file does not.
+A module is the list of its top-level statements, and is identified by its *contents*: the names that it
+defines. In a statement, an imported name is replaced by what it refers to: the full dotted name in a library
+("numpy.random.default_rng"), or the contents of the module and the name there in our own code. Swapping two
+imports therefore changes the digest; moving a file does not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_NUMBERS = (
     *(f"pfl.core.{name}" for name in ("terminal", "text", "version")),
     *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
 )
-"""Modules of which no number comes."""
+"""Modules that do not affect results."""
 
 IGNORED_FILES = ("behaviours.json", "py.typed")
 C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
@@ -48,7 +48,7 @@ _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 
 
 class Edited(InvalidInput):
-    """The source of this process has changed since it began."""
+    """The source code has changed since this process started."""
 
     _form = "{}: {}; expected {}"
 
@@ -60,15 +60,15 @@ class Edited(InvalidInput):
 
 
 class Code:
-    """The code on the disk, each file read once.
+    """The source code on disk; each file is read once.
 
     Args:
         own: packages that count although they may be installed as libraries.
-        outside: modules and packages that do not count: a name that is imported from there is a mere name.
-        roots: folders in which packages are looked for first; then it is not the code that this process runs.
+        outside: modules and packages that do not count: only the names imported from them do.
+        roots: folders to search for packages first; this process need not run the code there.
 
     Raises:
-        Edited: by all that reads files, if this process may run other code than they say.
+        Edited: by all methods that read files, if this process may be running different code.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Code:
     def reached(
         self, modules: Iterable[str], excluded: Callable[[str], bool] = lambda _: False
     ) -> dict[str, Path]:
-        """The files of ``modules`` and of what they import, by module, without installed libraries.
+        """The files of ``modules`` and everything they import, by module, without installed libraries.
 
         Args:
-            excluded: whether a module is left out besides, with what only it imports.
+            excluded: predicate of further modules to leave out, with what only they import.
         """
         files: dict[str, Path] = {}
         pending = list(modules)
@@ -106,7 +106,7 @@ class Code:
         return files
 
     def package(self, name: str) -> dict[str, Path]:
-        """The modules of a whole package, or of a module that is none."""
+        """The files of a package's modules, or of a single module, by module."""
         start = self.file(name)
         files = {name: start} if start else {}
         for folder in self._folders(name):
@@ -118,11 +118,11 @@ class Code:
     def digest(
         self, files: Mapping[str, Path], whole: Iterable[str] = (), entry_points: Iterable[str] = ()
     ) -> str:
-        """The digest of modules, by name, and of the data files beside them.
+        """The digest of modules, given by name, and of the data files next to them.
 
         Args:
-            whole: packages of which all data files count.
-            entry_points: dotted names of what is used of them.
+            whole: packages whose data files all count.
+            entry_points: dotted names of the objects that are used.
         """
         near = [self.module(path, name).contents for name, path in self.reached(files).items()]
         self._origins, self._ambiguous = {}, {name for name, count in Counter(near).items() if count > 1}
@@ -138,7 +138,7 @@ class Code:
         return hashed("\n".join(sorted(lines)))
 
     def data(self, files: Mapping[str, Path], whole: Iterable[str] = ()) -> dict[Path, str]:
-        """The data files of modules, and their names; see `digest`."""
+        """The data files of modules, with their names; see `digest`."""
         folders = {path.parent for name, path in files.items() if "." in name or path.name == "__init__.py"}
         data: dict[Path, str] = {}
         for folder in folders:
@@ -146,7 +146,7 @@ class Code:
         for folder in (folder for name in whole for folder in self._folders(name)):
             data |= self._beside(folder, "**/*")
         for path in files.values():
-            if path.parent not in folders:  # in no package: the data files beside it are those that it names
+            if path.parent not in folders:  # not in a package: only the data files that it names count
                 text = path.read_bytes()
                 near = self._beside(path.parent, "*") | self._beside(path.parent, "*/*")
                 data |= {
@@ -157,10 +157,10 @@ class Code:
         return data
 
     def _is_outside(self, name: str) -> bool:
-        return is_in(name, self._outside) or name == "pfl"  # which names the whole public API
+        return is_in(name, self._outside) or name == "pfl"  # "pfl" re-exports the public API
 
     def is_own(self, name: str) -> bool:
-        """Whether a module counts: it is there, and no part of an installed library or of Python's own."""
+        """Whether a module counts: it exists, outside of installed libraries and the standard library."""
         top = top_level(name)
         if top in self._own:
             return True
@@ -168,7 +168,7 @@ class Code:
         return bool(places) and not is_library(places[0])
 
     def file(self, name: str) -> Path | None:
-        """The file of a module."""
+        """The file of a module; None if it is not found."""
         if name not in self._files:
             parent, _, last = name.rpartition(".")
             places = self._folders(parent) if parent else self._roots
@@ -186,14 +186,14 @@ class Code:
         path = self.file(package)
         if path is not None:
             return [path.parent] if path.name == "__init__.py" else []
-        parent, _, last = package.rpartition(".")  # perhaps a package without `__init__.py`
+        parent, _, last = package.rpartition(".")  # perhaps a namespace package
         if parent:
             return [folder / last for folder in self._folders(parent) if (folder / last).is_dir()]
         spec = _spec(package)
         return [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
 
     def module(self, path: Path, name: str) -> Module:
-        """What matters of a source file."""
+        """The parts of a source file that count."""
         if path not in self._modules:
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             compiled = Path(importlib.util.cache_from_source(str(path)))
@@ -206,7 +206,7 @@ class Code:
         return self._modules[path]
 
     def _content(self, path: Path) -> str:
-        """The digest of a data file; of a C source, without comments and formatting."""
+        """The digest of a data file; for a C source, without comments and formatting."""
 
         def digest(content: bytes) -> str:
             if path.suffix in C_SUFFIXES:
@@ -218,12 +218,12 @@ class Code:
     def _read(
         self, path: Path, examined: Callable[[bytes], Any], package: str = "", compiled: Path | None = None
     ) -> Any:
-        """What ``examined`` makes of a file, from the cache if the file has not changed since."""
+        """The result of ``examined`` for a file, from the cache if the file has not changed."""
         stamps = [_stamp(file) for file in (path, compiled) if file]
         entry = self._cached.get(str(path), ())
         if entry[:2] != [stamps, package]:
             content = path.read_bytes()
-            result = examined(content)  # which may remove the compiled file
+            result = examined(content)  # may remove the compiled file
             stamps = [_stamp(file) for file in (path, compiled) if file]
             entry = [stamps, package, hashlib.sha256(content).hexdigest(), result]
             if time.time() - path.stat().st_ctime > 1:  # otherwise another edit may have the same stamp
@@ -235,7 +235,7 @@ class Code:
         return entry[3]
 
     def _beside(self, folder: Path, pattern: str) -> dict[Path, str]:
-        """The files of a folder that a module may read, and their names in it."""
+        """The files of a folder that a module may read, with their names relative to it."""
         if (folder, pattern) not in self._listed:
             paths = _below(folder) if pattern == "**/*" else folder.glob(pattern)
             named = {path: path.relative_to(folder) for path in paths if _is_data(path)}
@@ -248,9 +248,9 @@ class Code:
         return self._listed[folder, pattern]
 
     def _origin(self, dotted: str) -> str:
-        """What a dotted name stands for."""
+        """What a dotted name refers to."""
         if dotted not in self._origins:
-            self._origins[dotted] = dotted  # also where imports go round in a circle
+            self._origins[dotted] = dotted  # ends the recursion in circular imports
             self._origins[dotted] = " ".join(map(self._resolved, dotted.split("|")))
         return self._origins[dotted]
 
@@ -267,21 +267,21 @@ class Code:
                     return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
                 public = module.public or []
                 whole = [f"__all__ {hashed(' '.join(public))}"] if rest == ["*"] and public else []
-                if rest in ([], ["*"]):  # a module as a value, of which any name may be used
+                if rest in ([], ["*"]):  # a module as a value: any of its names may be used
                     passed_on = sorted(module.names.keys() - set(public))
                     whole += [f"{name}={self._origin(module.names[name])}" for name in passed_on]
                 return ".".join([self._identity(module), *rest, *whole])
         return dotted
 
     def _identity(self, module: Module) -> str:
-        """By its contents or, where others near it define the same names, by what its statements say."""
+        """A module's contents or, if another module has the same contents, a digest of its statements."""
         if module.contents in self._ambiguous and module.statements:
             said = [" ".join([digest, *map(self._origin, names)]) for digest, *names in module.statements]
             return hashed(" ".join([module.contents, *sorted(said)]))
         return module.contents
 
     def _store(self) -> None:
-        """Keep what was read for other processes; one that cannot be kept is read again."""
+        """Save what was read for other processes; if it cannot be saved, they read the files again."""
         if self._fresh:
             file = _cache_file()
             with suppress(OSError, InvalidInput), folder_lock(file.parent):
@@ -292,17 +292,17 @@ class Code:
 
 
 _first: dict[Path, str] = {}
-"""The digest of each file's content as this process first saw it."""
+"""The digest of each file's content when this process first read it."""
 
 
 def digest_of_modules(modules: Sequence[str]) -> str:
-    """The digest of ``modules`` and of all that they import, without installed libraries and `NO_NUMBERS`."""
+    """The digest of ``modules`` and everything they import, without installed libraries and `NO_NUMBERS`."""
     code = Code(map(top_level, modules))
     return code.digest(code.reached(modules))
 
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
-    """Whether a module is one of ``packages``, or in one of them."""
+    """Whether a module is one of ``packages`` or inside one of them."""
     return f"{module}.".startswith(tuple(f"{package}." for package in packages))
 
 
@@ -310,7 +310,7 @@ def is_in(module: str, packages: Iterable[str]) -> bool:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """All files below a folder, also where links lead, but not round in a circle."""
+    """All files below a folder; links are followed, but not in cycles."""
     entered = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         yield from (Path(place, name) for name in names)
@@ -319,23 +319,23 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_data(path: Path) -> bool:
-    """Whether a module may read this file beside it."""
+    """Whether a module may read this file, which is next to it, as data."""
     ignored = path.suffix in (".py", ".pyc") or path.name in IGNORED_FILES or path.name.endswith("~")
     return not ignored and path.is_file()
 
 
 def _check_compiled(path: Path, source: bytes, compiled: Path) -> None:
-    """Remove the compiled file of other code that Python takes for this file's: times can be set.
+    """Remove a compiled file that Python would accept, by time and size, although its code differs.
 
     Raises:
-        Edited: it was imported, or cannot be removed.
+        Edited: it was already imported, or cannot be removed.
     """
     try:
         content = compiled.read_bytes()
         flags, modified, size = (int.from_bytes(content[i : i + 4], "little") for i in (4, 8, 12))
         stat = path.stat()
         if flags == 0 and (modified, size) != (int(stat.st_mtime) & 0xFFFFFFFF, stat.st_size & 0xFFFFFFFF):
-            return  # Python sees that it is old
+            return  # Python detects that it is stale
         if marshal.loads(content[16:]) == compile(source, str(path), "exec", dont_inherit=True):
             return
     except (OSError, ValueError, EOFError, TypeError, SyntaxError):
@@ -359,7 +359,7 @@ def _loaded() -> Iterator[str]:
 
 
 def _stamp(path: Path) -> list[int]:
-    """Differs between two contents of a file, whatever is done to its times; empty if there is none."""
+    """Differs between two contents of a file even if its times are reset; empty if there is no file."""
     try:
         stat = path.stat()
     except OSError:
@@ -374,14 +374,14 @@ def _cache_file() -> Path:
 
 
 def _stored() -> dict[str, Any]:
-    """What processes have kept of the files that they read."""
+    """What processes have saved of the files that they read, by path."""
     file = _cache_file()
     return dict(_content_of(file, *_stamp(file)))
 
 
 @lru_cache(1)
 def _content_of(file: Path, *_: int) -> dict[str, Any]:
-    """The content of the cache's file, given its stamp."""
+    """The content of the cache file, given its stamp."""
     with suppress(OSError, ValueError):
         content = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(content, dict):
@@ -391,7 +391,7 @@ def _content_of(file: Path, *_: int) -> dict[str, Any]:
 
 @cache
 def is_library(path: Path) -> bool:
-    """Whether a file is of the standard library or of an installed library."""
+    """Whether a file belongs to the standard library or to an installed library."""
     return path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts)
 
 

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Collection, Iterable
 from pathlib import PurePath
 
-LONGEST = 500  # characters of a value that are shown
-MOST = 20  # names that a message lists; if there are more, it lists the closest ones
+LONGEST = 500  # maximum length of a value in a message
+MOST = 20  # maximum number of names in a message, which otherwise lists the closest
 
 
-class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise InvalidInput"
-    """A user's mistake. The message is one line; the command line prints it and exits with 2.
+class InvalidInput(ValueError):  # noqa: N818 - "raise InvalidInput" says what it means
+    """A user's mistake. The message is one line; the command line prints it and exits with status 2.
 
     >>> str(InvalidInput("participation", 1.5, "a number in (0, 1]"))
     'participation: 1.5 is not accepted; expected a number in (0, 1]'
@@ -20,7 +20,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     _form = "{}: {} is not accepted; expected {}"
 
     def __init__(self, parameter: str, value: object, accepted: str):
-        # As typed, unless that is not a readable line.
+        # Strings are shown as typed, unless they are not printable.
         shown = value if isinstance(value, str) and value and value.isprintable() else repr(value)
         if len(shown) > LONGEST:
             shown = f"{shown[:LONGEST]}..."
@@ -46,7 +46,7 @@ class OptionWarning(UserWarning):
 
 
 class Missing(InvalidInput):
-    """A missing file or dependency; the value says how it is missing.
+    """A missing file or dependency; the value states the problem.
 
     >>> str(Missing("git", "not installed", "git, which DVC requires"))
     'git: not installed; expected git, which DVC requires'
@@ -66,7 +66,7 @@ class Conflict(InvalidInput):
 
 
 class _NoneKnown(InvalidInput):
-    """A name although there are none to choose from."""
+    """A name was given, but there are none to choose from."""
 
     _form = "{} {}"
 
@@ -94,7 +94,7 @@ def unknown_name(parameter: str, name: object, known: Iterable[str]) -> InvalidI
 
 
 def check_names(parameter: str, names: Iterable[object], known: Collection[str]) -> None:
-    """Raise the `unknown_name` of the first of ``names`` that is not known, if there is one."""
+    """Raise `unknown_name` for the first of ``names`` that is not in ``known``, if any."""
     for name in names:
         if name not in known:
             raise unknown_name(parameter, name, known)

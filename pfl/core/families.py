@@ -1,4 +1,4 @@
-"""The families of methods: the values of `Method.family`, which lists and the documentation alone read."""
+"""The families of methods: the values of `Method.family`, used only in lists and the documentation."""
 
 from __future__ import annotations
 

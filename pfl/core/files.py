@@ -19,18 +19,18 @@ from pfl.core.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_TRIES = 5.0  # at a disk that is full
+SECONDS_BETWEEN_TRIES = 5.0  # while the disk is full
 LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the folder
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of ``path`` once all of it is on the disk.
+    """A temporary file to write to, which replaces ``path`` once it is completely on disk.
 
-    A device or a pipe, such as /dev/stdout, is written to as it is.
+    Devices and pipes, such as /dev/stdout, are written to directly.
 
     Raises:
-        OSError: it cannot be written; then ``path`` is what it was.
+        OSError: it cannot be written; ``path`` is then unchanged.
     """
     if _is_special(path):
         with path.open("wb") as file:
@@ -59,7 +59,7 @@ def _partial(path: Path) -> Path:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Wait until no other process is inside for the same ``folder``, in which this one is to write."""
+    """Hold an exclusive lock on ``folder``, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -83,7 +83,7 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / LOCK).exists():
             break
-        lock.close()  # another process has removed the folder before it was locked
+        lock.close()  # another process removed the folder before it was locked
     try:
         yield folder
     finally:
@@ -92,13 +92,13 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def publish(scratch: Path, target: Path) -> None:
-    """Rename a scratch folder to ``target``, which must not exist or be empty."""
+    """Rename a scratch folder to ``target``, which must be empty or not exist."""
     (scratch / LOCK).unlink()
     scratch.replace(target)
 
 
 def remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove the scratch folders of that prefix whose process was killed."""
+    """Remove the scratch folders with this prefix whose process was killed."""
     for lock in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the folder is in use
@@ -106,13 +106,13 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def expanded(path: str | Path, parameter: str) -> Path:
-    """``path`` with the home folder in place of ~.
+    """``path`` with ~ expanded to the home folder.
 
     Args:
-        parameter: by which the user gave the path.
+        parameter: the user's parameter, for errors.
 
     Raises:
-        InvalidInput: it is no path, or there is no such home folder.
+        InvalidInput: it is not a path, or the home folder is unknown.
     """
     try:
         return Path(path).expanduser()
@@ -124,7 +124,7 @@ def cache_root() -> Path:
     """The folder PFL_CACHE, by default ~/.cache/pfl-repro.
 
     Raises:
-        InvalidInput: the user has no home, as in some containers.
+        InvalidInput: the user has no home folder, as in some containers.
     """
     folder = os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro"
     try:
@@ -135,7 +135,7 @@ def cache_root() -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the content of ``path``, all or nothing.
+    """Write ``text`` to ``path`` atomically.
 
     Raises:
         InvalidInput: it cannot be written.
@@ -145,7 +145,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
-    """Replace the content of ``path`` by ``lines``, each without its end, all or nothing.
+    """Write ``lines``, given without line endings, to ``path`` atomically.
 
     Raises:
         InvalidInput: it cannot be written.
@@ -161,7 +161,7 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def writing(path: Path, parameter: str = "file") -> Iterator[None]:
-    """Inside, an operating system's refusal to write ``path`` is an `InvalidInput` of ``parameter``."""
+    """A context that turns an `OSError` on writing ``path`` into an `InvalidInput` of ``parameter``."""
     try:
         yield
     except OSError as error:
@@ -170,13 +170,13 @@ def writing(path: Path, parameter: str = "file") -> Iterator[None]:
 
 
 def check_writable(path: Path, parameter: str) -> None:
-    """Find out now what would else be found out after hours of compute.
+    """Check early that ``path`` can be written.
 
     Args:
-        parameter: by which the user gave the path.
+        parameter: the user's parameter, for errors.
 
     Raises:
-        InvalidInput: no file can be written at ``path``, or beside it by `replacing`.
+        InvalidInput: ``path``, or the temporary file of `replacing`, cannot be written.
     """
     with writing(path, parameter):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,11 +188,10 @@ def check_writable(path: Path, parameter: str) -> None:
 
 
 def parse_json(content: str | bytes) -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text, parsed strictly.
 
     Raises:
-        ValueError: it is no JSON, an object has a key twice, of which `json.loads` would keep the last value,
-            or a key that cannot be printed.
+        ValueError: it is not JSON, or an object has a key that cannot be encoded or a duplicate key.
     """
     return json.loads(content, object_pairs_hook=_distinct)
 
@@ -200,7 +199,7 @@ def parse_json(content: str | bytes) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     for name in values:
-        name.encode()  # raises a ValueError for half of a surrogate pair
+        name.encode()  # raises a ValueError for a lone surrogate
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
@@ -209,15 +208,15 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None:
-    """Add ``lines``, each without its end, on the disk before this returns.
+    """Append ``lines``, given without line endings; they are on disk when this returns.
 
-    A line that was cut off is ended first.
+    An incomplete last line of the file is ended first.
 
     Args:
-        wait: for free space if the disk is full, instead of raising.
+        wait: if the disk is full, wait for free space instead of raising.
 
     Raises:
-        InvalidInput: the file cannot be written; it is what it was.
+        InvalidInput: the file cannot be written; it is then unchanged.
     """
     text = b"".join(line + b"\n" for line in lines)
     warned = False
@@ -251,11 +250,11 @@ def _append(path: Path, lines: bytes) -> None:
 
 
 class FileLine(NamedTuple):
-    """A line of a file, without its end.
+    """A line of a file, without its line ending.
 
     Attributes:
         number: 1 for the first line of the file.
-        offset: of its first byte.
+        offset: position of its first byte.
     """
 
     number: int
@@ -264,7 +263,7 @@ class FileLine(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[FileLine]:
-    """The lines of a file that are not blank, one after another; none where there is no file."""
+    """Yield the non-blank lines of a file; none if the file does not exist."""
     if not path.exists():
         return
     offset = 0

@@ -10,7 +10,7 @@ from typing import Any
 from pfl.core.errors import InvalidInput
 
 LARGEST = {float: 1e18, int: 10**9}
-"""Largest accepted float and int: the product of two fits into float32, and into int64."""
+"""Largest accepted float and int: the product of two fits into float32 or int64."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Hyperparameter:
         about: one line for lists and documentation.
         low, high: accepted values, inclusive (None means unbounded).
         search: the inclusive range, or some of the choices, of a search; None means not searched.
-        log: the search range is on a logarithmic scale.
+        log: search on a logarithmic scale.
         choices: accepted values of a categorical hyperparameter.
         when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). This one is
             searched only if the other has one of these choices. Otherwise it has no effect, or its search
             range is unsuitable. Trial keys do not depend on it.
-        adaptation: only `Method.adaptation` reads it. Configurations that differ in such hyperparameters
-            alone are trained once.
-        probe: its value in `pfl.testing.cases`, which have few rounds and ten clients, if some of the
-            method's code would have no effect there with the default.
+        adaptation: only `Method.adaptation` reads it. Configurations that differ only in such
+            hyperparameters are trained once.
+        probe: value in `pfl.testing.cases`, which have few rounds and ten clients, if some of the method's
+            code would have no effect there with the default.
     """
 
     about: str
@@ -46,7 +46,7 @@ class Hyperparameter:
     probe: Any = None
 
     def active(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is searched, given the ``values`` of the others."""
+        """Whether this one is searched, given the ``values`` of the others."""
         return not self.when or values[self.when[0]] in self.when[1:]
 
     def check(self, name: str, value: Any, default: Any) -> None:
@@ -96,13 +96,13 @@ def hyper(default: Any, about: str, **declaration: Any) -> Any:
 
 
 def check_declared(cls: type) -> None:
-    """Check that a class that declares hyperparameters, or options of a rule, is a dataclass.
+    """Check that a class with hyperparameters, or with options of a partition rule, is a dataclass.
 
     Raises:
-        InvalidInput: it is not; the message names the class and the first of them.
+        InvalidInput: it is not; the message names the class and its first declaration.
     """
     for owner in cls.__mro__:
         for name, value in vars(owner).items():
-            if isinstance(value, dataclasses.Field):  # a dataclass has the default there
+            if isinstance(value, dataclasses.Field):  # replaced by the default in a dataclass
                 where, accepted = f"{owner.__name__}.{name}", "@dataclass(frozen=True) before the class"
                 raise InvalidInput(where, "a field of a class that is no dataclass", accepted)

@@ -1,7 +1,7 @@
-"""torch, loaded at its first use.
+"""torch, imported on first use.
 
-Importing torch takes seconds. Method files say ``from pfl.core.lazy import torch``, so that ``--help``, lists
-and error messages, which read the methods' declarations but compute nothing, answer at once.
+Importing torch takes seconds. Method files use ``from pfl.core.lazy import torch``, so that ``--help``, lists
+and error messages, which only read the methods' declarations, respond at once.
 """
 
 from __future__ import annotations

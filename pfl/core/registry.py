@@ -1,9 +1,9 @@
-"""The registries of methods, models, data sets and partition rules. A component is a file.
+"""The registries of methods, models, data sets and partition rules. Each component is one file.
 
 ``pfl/methods/fedper.py`` is the method ``fedper``. In a project, ``plugins/methods/mymethod.py`` is the
-method ``mymethod``, and a plugin package adds one by an entry point of the group ``pfl.methods``. Neither may
-have the name of a built-in component. Names are known without imports, so that lists and error messages are
-fast.
+method ``mymethod``; a plugin package adds methods through entry points of the group ``pfl.methods``. A plugin
+must not have the name of a built-in component. Names are known without importing the components, so that
+lists and error messages are fast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLUGINS = "plugins"
 
 
 def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
-    """Picks the only subclass of ``base`` that a module defines; any other number is a ValueError."""
+    """A function that returns the only subclass of ``base`` in a module; it raises ValueError otherwise."""
 
     def pick(module: ModuleType) -> type[T]:
         kinds = [
@@ -62,7 +62,7 @@ class Registry(Mapping[str, T]):
         self._added: dict[str, T] = {}
 
     def add(self, name: str, component: T) -> None:
-        """Register a component as ``name`` in this process; it replaces one that was added before.
+        """Register a component as ``name`` in this process, replacing one added before.
 
         Raises:
             InvalidInput: a file or a package has another component of that name.
@@ -73,7 +73,7 @@ class Registry(Mapping[str, T]):
             raise InvalidInput(self.kind, name, f"a name that no other {self.kind} has")
 
     def was_added(self, name: str) -> bool:
-        """Whether the component was given as an object, so that no file identifies its code."""
+        """Whether the component was registered as an object, so that no file identifies its code."""
         return name in self._added
 
     @cached_property
@@ -86,7 +86,7 @@ class Registry(Mapping[str, T]):
         return {point.name: point for point in (*entry_points(group=self.package), *self._of_the_project())}
 
     def _of_the_project(self) -> Iterator[EntryPoint]:
-        """The files of the working directory's folder of plugins, as entry points."""
+        """The files in the working directory's plugin folder, as entry points."""
         folder = self.package.rpartition(".")[2]
         root = Path.cwd()
         for file in sorted((root / PLUGINS / folder).glob("[!_]*.py")):
@@ -94,7 +94,7 @@ class Registry(Mapping[str, T]):
                 accepted = "a name of letters, digits and underscores, such as my_method.py"
                 raise InvalidInput(f"{PLUGINS}/{folder}", file.name, accepted)
             if str(root) not in sys.path:
-                sys.path.append(str(root))  # last, so that no module of the project hides an installed one
+                sys.path.append(str(root))  # last, so that no module of the project shadows an installed one
             yield EntryPoint(file.stem, f"{PLUGINS}.{folder}.{file.stem}", self.package)
 
     def __getitem__(self, name: str) -> T:
@@ -134,11 +134,11 @@ class Registry(Mapping[str, T]):
         return len(self._files | self._points.keys() | self._added.keys())
 
     def plugin(self, name: str) -> EntryPoint | None:
-        """The plugin that a component comes from; None means this package."""
+        """The plugin that a component comes from; None if it is built in."""
         return None if name in self._files else self._points.get(name)
 
     def module(self, name: str) -> str:
-        """The module of a component."""
+        """The name of a component's module."""
         point = self.plugin(name)
         return point.module if point else f"{self.package}.{name}"
 
@@ -148,7 +148,7 @@ class Registry(Mapping[str, T]):
         return _summary(spec.origin) if spec and spec.origin else ""
 
     def title(self, name: str) -> str:
-        """The printed name of a component: its summary up to the colon, or ``name`` without a colon.
+        """The printed name of a component: its summary up to the colon, or ``name`` if there is none.
 
         >>> from pfl.methods import METHODS
         >>> METHODS.title("pfedsim")
@@ -169,7 +169,7 @@ def _summary(file: str) -> str:
 
 
 def _raised_in(error: BaseException) -> str:
-    """File and line of a plugin in which its import raised ``error``; empty if it was not reached."""
+    """File and line at which the import of a plugin raised ``error``; empty if outside of the plugin."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     reached = [

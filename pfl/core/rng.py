@@ -1,7 +1,7 @@
 """Keyed random streams.
 
-Randomness is keyed, not sequential: a stream for each (seed, purpose, round, client), so that the backend,
-the order of clients and an interruption change nothing.
+Randomness is keyed, not sequential: each (seed, purpose, round, client) has its own stream, so that results
+do not depend on the backend, the order of clients or interruptions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 def integer_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
-    """A 63-bit seed of one stream, for generators that are not NumPy's."""
+    """A 63-bit seed of one stream, for generators other than NumPy's."""
     return int(_key(seed, purpose, round, client).generate_state(1, np.uint64)[0] >> 1)
 
 
 def hash32(x: Tensor) -> Tensor:
-    """A bijection of 32-bit numbers without visible pattern (Wellons' lowbias32), on int64."""
+    """A bijective hash of 32-bit integers stored as int64 (Wellons' lowbias32)."""
     x = x & 0xFFFFFFFF
     x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
     x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF

@@ -4,7 +4,7 @@ import math
 
 
 def whole_part(share: float, total: float) -> int:
-    """floor(share * total), as it is with exact decimals.
+    """floor(share * total), as in exact decimal arithmetic.
 
     >>> int(0.29 * 100), whole_part(0.29, 100)
     (28, 29)

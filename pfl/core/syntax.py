@@ -1,8 +1,8 @@
-"""What of a source file decides the numbers that its code computes: for the digests of `pfl.core.digests`.
+"""The parts of a source file that can affect results, for the digests of `pfl.core.digests`.
 
 Comments, docstrings, formatting, import statements, the order of definitions (unless they may draw random
-numbers), and declarations that are no numerics (search ranges) do not count. The outcome is the same on every
-supported Python.
+numbers), and declarations without effect on results (search ranges) do not count. The outcome is the same on
+every supported version of Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from pfl.core.families import FAMILIES
 
 DECLARED = ("default", "choices")
-"""Options of a hyperparameter's declaration that count. A default is in no trial's key."""
+"""Options of a hyperparameter's declaration that count. A default is not part of any trial's key."""
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -29,19 +29,19 @@ _NO_DRAWS = {
     *("", "collections", "dataclasses", "functools", "logging", "math", "numpy", "pathlib", "pfl", "re"),
     "typing",
 }
-"""Where functions come from that draw no random numbers, unless their name has "rand" in it."""
-_NO_MEANING = {"ctx", "kind", "type_comment"}  # fields of syntax trees
+"""Packages whose functions draw no random numbers, unless their name contains "rand"."""
+_NO_MEANING = {"ctx", "kind", "type_comment"}  # ignored fields of syntax trees
 
 
 @dataclass(frozen=True)
 class Module:
-    """What matters of a source file.
+    """The parts of a source file that count.
 
     Attributes:
         contents: a digest of the names that it defines.
-        imports: the modules that it imports, and names in modules, also inside functions.
-        names: each name that it imports at its top level, and what that refers to.
-        statements: a digest for each top-level statement, followed by what its imported names refer to.
+        imports: the modules and names that it imports, also inside functions.
+        names: each name that it imports at the top level, and what the name refers to.
+        statements: a digest of each top-level statement, followed by what its imported names refer to.
         public: the names in its ``__all__``; None if it has none.
     """
 
@@ -53,11 +53,11 @@ class Module:
 
 
 _PARSING = Lock()
-"""Of threads that parse at once, CPython 3.11 may end one with a SystemError."""
+"""CPython 3.11 may raise a SystemError if several threads parse at once."""
 
 
 def analysed(source: bytes, package: str) -> Module:
-    """What matters of a source file in ``package``; of a template, which is no Python, its content."""
+    """The parts of a source file in ``package`` that count; all of a template, which is not Python."""
     try:
         with _PARSING:
             statements = list(_that_run(ast.parse(source).body))
@@ -79,7 +79,7 @@ def analysed(source: bytes, package: str) -> Module:
             lines.append(_line([statement], names, package))
         elif not isinstance(statement, ast.Import | ast.ImportFrom) or _is_star(statement):
             others.append(statement)
-    if others:  # in which the order counts
+    if others:  # their order counts
         lines.append(_line(others, names, package))
     lines += [[f"__all__ {name}", names[name]] for name in public or () if name in names]
     lines += [["star", origin] for name, origin, _ in _imports(statements, package) if name == "*"]
@@ -90,8 +90,8 @@ def analysed(source: bytes, package: str) -> Module:
 
 
 def _depends_on_order(statement: ast.stmt, names: Mapping[str, str], own: Iterable[str]) -> bool:
-    """Whether a definition may draw random numbers, or change an object of the module, by a function that it
-    calls: one of the module, or imported from elsewhere than `_NO_DRAWS`."""
+    """Whether a definition calls a function that may draw random numbers or change an object of the module:
+    one of the module itself, or one imported from outside `_NO_DRAWS`."""
     return any(
         _root(node.func) in own or any(map(_may_draw, (_dotted(node.func, names) or "").split("|")))
         for node in _defining(statement)
@@ -100,12 +100,12 @@ def _depends_on_order(statement: ast.stmt, names: Mapping[str, str], own: Iterab
 
 
 def _may_draw(function: str) -> bool:
-    """Whether a function of this full name may draw random numbers; "" is one that was not imported."""
+    """Whether the function with this full name may draw random numbers; "" stands for any not imported."""
     return "rand" in function or top_level(function) not in _NO_DRAWS
 
 
 def _defining(node: ast.AST) -> Iterator[ast.AST]:
-    """All parts of a statement but the bodies of functions, which run later."""
+    """All nodes of a statement except the bodies of functions, which run later."""
     yield node
     for name, value in ast.iter_fields(node):
         if name != "body" or not isinstance(node, _FUNCTIONS):
@@ -115,7 +115,7 @@ def _defining(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _order(name: str, statements: Iterable[ast.stmt], package: str) -> str:
-    """Which statements import a name, and which define it: the last of them counts."""
+    """A digest of the order in which statements import and define a name: the last of them counts."""
     order = [
         kind
         for statement in statements
@@ -138,12 +138,12 @@ def _line(statements: Sequence[ast.stmt], names: Mapping[str, str], package: str
 
 
 def _normal(node: Any, names: Mapping[str, str], local: set[str], references: list[str]) -> Any:
-    """A syntax tree as lists of texts, the same for each text of one meaning.
+    """A syntax tree as nested lists of strings, equal for source texts with the same meaning.
 
     Args:
-        names: those imported, and what they refer to.
+        names: imported names, and what they refer to.
         local: names that the statement itself binds.
-        references: receives what the imported names in the tree refer to, in their order.
+        references: receives what the imported names in the tree refer to, in order.
     """
 
     def normal(part: Any) -> Any:
@@ -164,7 +164,7 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
     if isinstance(node, ast.JoinedStr):
         return ["JoinedStr", *map(normal, _joined(node.values))]
     parts: list[Any] = [type(node).__name__]
-    if isinstance(node, ast.ClassDef):  # an import there makes an attribute
+    if isinstance(node, ast.ClassDef):  # an import there defines an attribute
         references += [names[name] for name, *_ in _imports(node.body, "", inside=False) if name in names]
     for name, value in ast.iter_fields(node):
         if isinstance(value, list):
@@ -182,12 +182,12 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
 
 
 def _is_no_format(value: Any) -> bool:
-    """Whether it is the empty format of ``f"{x:}"``, which some versions of Python leave out."""
+    """Whether it is the empty format of ``f"{x:}"``, which some versions of Python omit."""
     return isinstance(value, ast.JoinedStr) and not value.values
 
 
 def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    """The parts of an f-string, with the constants between two others as one: versions of Python differ."""
+    """The parts of an f-string with adjacent constants merged, as only some versions of Python do."""
     text = ""
     for value in values:
         if isinstance(value, ast.Constant):
@@ -202,7 +202,7 @@ def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:
 
 
 def _is_empty(node: Any) -> bool:
-    """Whether a statement has no effect, as a docstring, or is an import."""
+    """Whether a statement has no effect, like a docstring, or is an import."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     return isinstance(node, ast.Pass) or (
@@ -211,7 +211,7 @@ def _is_empty(node: Any) -> bool:
 
 
 def _is_family(node: Any) -> bool:
-    """Whether it names the group of methods in which the documentation shows a class."""
+    """Whether a statement sets the family under which the documentation lists a method."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant) or len(node.targets) > 1:
         return False
     return _root(node.targets[0]) == "family" and node.value.value in FAMILIES
@@ -222,7 +222,7 @@ def _is_star(node: ast.AST) -> bool:
 
 
 def _that_run(statements: Iterable[Any]) -> Iterator[Any]:
-    """``statements`` without docstrings and without those for type checkers."""
+    """``statements`` without docstrings and those for type checkers only."""
     for statement in statements:
         if isinstance(statement, ast.If) and _for_types(statement.test):
             yield from _that_run(statement.orelse)
@@ -236,14 +236,14 @@ def _for_types(test: ast.expr) -> bool:
 
 
 def _root(node: ast.AST) -> str:
-    """The first name of a dotted one."""
+    """The first part of a dotted name."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _dotted(node: ast.AST, names: Mapping[str, str]) -> str | None:
-    """What a name, or attributes of a name, refer to if the name was imported."""
+    """What a name or its attribute refers to; None if the name was not imported."""
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.Attribute) and (base := _dotted(node.value, names)):
@@ -252,7 +252,7 @@ def _dotted(node: ast.AST, names: Mapping[str, str]) -> str | None:
 
 
 def _walked(statements: Iterable[ast.AST], inside: bool) -> Iterator[ast.AST]:
-    """All parts of ``statements`` that run, of functions and classes only the head unless ``inside``."""
+    """All nodes of ``statements`` that run, without those of functions and classes unless ``inside``."""
     for statement in _that_run(statements):
         yield statement
         if inside or not isinstance(statement, _SCOPES):
@@ -260,7 +260,7 @@ def _walked(statements: Iterable[ast.AST], inside: bool) -> Iterator[ast.AST]:
 
 
 def _bound(statement: ast.stmt, inside: bool = False) -> set[str]:
-    """The names that a statement binds, other than by imports; with ``inside``, also those within."""
+    """The names that a statement binds other than by imports; with ``inside``, also in nested scopes."""
     names = set()
     for node in _walked([statement], inside):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -275,7 +275,7 @@ def _bound(statement: ast.stmt, inside: bool = False) -> set[str]:
 
 
 def _imports(statements: Iterable[ast.stmt], package: str, inside: bool = True) -> Iterator[tuple[str, ...]]:
-    """For each imported name the name, what it refers to, and the module that it comes from."""
+    """Yield each imported name, what it refers to, and the module that it comes from."""
     for node in _walked(statements, inside):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -289,7 +289,7 @@ def _imports(statements: Iterable[ast.stmt], package: str, inside: bool = True) 
 
 
 def _imported(statements: Iterable[ast.stmt], package: str, inside: bool) -> dict[str, str]:
-    """What each imported name refers to; of one that is imported in several ways, to each of them."""
+    """What each imported name refers to; all origins, separated by "|", if it is imported more than once."""
     names: dict[str, str] = {}
     for name, origin, _ in _imports(statements, package, inside):
         if name != "*" and origin not in names.get(name, "").split("|"):
@@ -311,5 +311,5 @@ def hashed(text: str) -> str:
 
 
 def top_level(module: str) -> str:
-    """The package of a module's dotted name."""
+    """The top-level package of a dotted name."""
     return module.partition(".")[0]

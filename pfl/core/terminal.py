@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 SECONDS = 30.0
-"""Between two lines in a log file, which keeps them all."""
+"""Time between two lines in a log file, which keeps them all."""
 
 
 def live() -> bool:
-    """Whether a person looks on, in a terminal or a notebook."""
+    """Whether the output is shown live, in a terminal or a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
@@ -21,9 +21,9 @@ def bar(what: str, unit: str, total: int | None, shown: bool, initial: int = 0) 
     """A progress bar, which appears if the work takes more than a second.
 
     Args:
-        unit: what is counted; "B" are bytes, shown as kB, MB and so on.
-        total: of the units; None if not known.
-        initial: units that were done before.
+        unit: what is counted; "B" means bytes, shown as kB, MB and so on.
+        total: number of units; None if unknown.
+        initial: number of units already done.
     """
     from tqdm import tqdm
 
@@ -36,5 +36,5 @@ def bar(what: str, unit: str, total: int | None, shown: bool, initial: int = 0) 
         disable=not shown,
         delay=1.0,
         mininterval=0.1 if live() else SECONDS,
-        miniters=1,  # updates are rare: the time alone decides
+        miniters=1,  # updates are rare: only the interval limits them
     )

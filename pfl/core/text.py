@@ -1,4 +1,4 @@
-"""Formatting of numbers, in the terminal and in reports."""
+"""Formatting of numbers and text for terminal and reports."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-LEAST = 0.005  # smallest value that two decimals show
+LEAST = 0.005  # smaller values round to 0.00
 
 
 def points(value: float) -> str:
-    """An accuracy, a deviation or another quantity as tables print it.
+    """An accuracy, a deviation or another quantity, as printed in tables.
 
     >>> points(82.4051), points(-0.00037)
     ('82.41', '−0.00037')
@@ -42,7 +42,7 @@ def gain(mean: float, error: float | None) -> str:
 
 
 def count(value: float) -> str:
-    """A number of things, or a mean of such numbers.
+    """A count, or a mean of counts.
 
     >>> count(60000.0), count(469.85)
     ('60,000', '469.9')
@@ -51,7 +51,7 @@ def count(value: float) -> str:
 
 
 def amount(number: int, noun: str, plural: str = "s") -> str:
-    """A number of things, named.
+    """A count with its noun.
 
     >>> amount(1, "trial"), amount(2500, "trial"), amount(2, "class", plural="es")
     ('1 trial', '2,500 trials', '2 classes')
@@ -60,7 +60,7 @@ def amount(number: int, noun: str, plural: str = "s") -> str:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Names in quotes, the first of them if there are many.
+    """Quoted names; only the first ones if there are many.
 
     >>> listed(["a", "b"]), listed(list("abcdefgh"), most=2)
     ("'a', 'b'", "'a', 'b', ...")
@@ -69,7 +69,7 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> dict[str, T]:
-    """``columns``, with a prefix on each name that another column has.
+    """``columns``, with a prefix on each name that is already taken.
 
     >>> distinct("setting_", {"iid": 1, "rank": 2}, {"method", "rank"})
     {'iid': 1, 'setting_rank': 2}
@@ -96,7 +96,7 @@ def duration(seconds: float) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, which is never cut within the line.
+    """The first line of an error's message.
 
     >>> first_line(ValueError("no such table: runs\\n[SQL: SELECT 1]"))
     'no such table: runs'
@@ -105,7 +105,7 @@ def first_line(error: BaseException) -> str:
 
 
 def without_password(text: str) -> str:
-    """Text without the user and password of its addresses.
+    """Text without the users and passwords in its URLs.
 
     >>> without_password("http://me:secret@host:5000 does not answer")
     'http://host:5000 does not answer'
@@ -125,10 +125,10 @@ def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def drawn_text(text: str) -> str:
-    r"""A text as matplotlib takes it to draw it unchanged.
+    r"""A text escaped so that matplotlib draws it unchanged.
 
-    Dollar signs would begin and end a formula. A legend leaves out what is empty or begins with an
-    underscore, unless a space of no width comes first.
+    Dollar signs would delimit a formula. A legend omits a label that is empty or begins with an underscore,
+    unless a zero-width space comes first.
 
     >>> drawn_text("$5 and $10"), drawn_text("_mine")
     ('\\$5 and \\$10', '\u200b_mine')
@@ -137,7 +137,7 @@ def drawn_text(text: str) -> str:
 
 
 def parameters(values: Mapping[str, Any]) -> str:
-    """Hyperparameters in a line.
+    """Hyperparameters on one line.
 
     >>> parameters({"rho": 0.51234567, "head_epochs": 3})
     'rho = 0.512, head_epochs = 3'

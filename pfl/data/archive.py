@@ -1,4 +1,4 @@
-"""One interface to the files in folders, zips and tars."""
+"""A common interface to the files in folders, zips and tars."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HARMLESS = 1 << 30
 MOST_GROWTH = 200
 """An archive that unpacks to more than `HARMLESS` bytes may not grow by more than this factor.
 
-Images hardly shrink in an archive, and plain bitmaps by a factor of 10 to 100; a zip bomb grows by 1,000.
+Images hardly compress, and plain bitmaps compress 10- to 100-fold; a zip bomb expands 1,000-fold.
 """
 
 _ZIPS = (".zip", ".npz")
@@ -46,13 +46,13 @@ _ENCRYPTED, _UTF8 = 0x1, 0x800  # bits of a zip's flags
 
 
 class Tree:
-    """The files below a folder or in a zip, by their names with forward slashes.
+    """The files below a folder or in a zip, by name, with forward slashes.
 
     Attributes:
         path: the folder or archive given by the user.
         names: sorted names of all files.
         folders: sorted names of all folders, empty ones included.
-        notes: remarks about the archive, a line each.
+        notes: remarks about the archive, one line each.
     """
 
     def __init__(self, path: Path, root: Path | zipfile.ZipFile):
@@ -80,7 +80,7 @@ class Tree:
             name = info.filename
             if not info.flag_bits & _UTF8 and not name.isascii():
                 with suppress(UnicodeError):
-                    name = name.encode("cp437").decode("utf-8")  # many programs leave the flag out
+                    name = name.encode("cp437").decode("utf-8")  # many programs do not set the flag
                 guessed.append(name)
             _check_inside(self.path, name)
             if info.flag_bits & _ENCRYPTED:
@@ -98,7 +98,7 @@ class Tree:
         return members
 
     def open(self, name: str) -> IO[bytes]:
-        """Open the file of that name for reading.
+        """Open the file called ``name`` for reading.
 
         Raises:
             InvalidInput: there is no such file.
@@ -125,8 +125,8 @@ def open_tree(path: Path) -> Iterator[Tree]:
     Files that end in .zip or .npz are read as a zip, all others as a tar.
 
     Raises:
-        InvalidInput: the archive is truncated or damaged, has a member that is no file or folder, that occurs
-            twice or whose path leaves the folder, or unpacks to far more than its size.
+        InvalidInput: the archive is truncated, damaged or encrypted, or unpacks to far more than its size; or
+            a member is neither a file nor a folder, occurs twice, or has a path that leaves the folder.
     """
     try:
         if path.is_dir():
@@ -151,14 +151,14 @@ def open_tree(path: Path) -> Iterator[Tree]:
 
 
 def check_archive(path: Path) -> None:
-    """Raise `InvalidInput` if ``path`` is a zip or npz that `open_tree` refuses."""
+    """Raise `InvalidInput` if ``path`` is a zip or npz that `open_tree` rejects."""
     if path.suffix in _ZIPS and path.is_file():
         with open_tree(path):
             pass
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    """Write a tar's files and folders below ``folder``; a hard link becomes another name of its file."""
+    """Unpack a tar's files and folders into ``folder``; hard links are kept."""
     total = 0
     written: set[Path] = set()
     folder.mkdir()
@@ -199,7 +199,7 @@ def _check_end(archive: tarfile.TarFile) -> None:
     file = archive.fileobj
     assert file is not None
     file.seek(archive.offset)
-    rest = iter(lambda: file.read(1 << 20), b"")  # a compressed file ends with its checksum
+    rest = iter(lambda: file.read(1 << 20), b"")  # to the end, where a compressed file has its checksum
     zeros = [not content.strip(b"\0") for content in rest]
     if not zeros or not all(zeros):
         raise tarfile.ReadError("the list of its files breaks off")

@@ -1,4 +1,4 @@
-"""`from_arrays` makes a data set from arrays in memory."""
+"""`from_arrays` creates a data set from arrays in memory."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def from_arrays(
     n_train: int | None = None,
     name: str = "samples",
 ) -> Dataset:
-    """Make a data set from an array of samples and their labels.
+    """Create a data set from an array of samples and their labels.
 
     >>> heights = np.array([[1.6], [1.8], [1.7], [1.9]])
     >>> from_arrays(heights, ["a", "b", "a", "b"], columns={"school": [1, 1, 2, 2]})
     Dataset(samples: 4 samples of 1 in 2 classes)
 
     Args:
-        samples: features (N, F) or series (N, C, T), floats, which training normalises by the mean and
-            standard deviation of each feature or channel; tokens (N, ...), integers from 0; or images, uint8
-            (N, C, H, W). They keep their dtype; bfloat16, which NumPy lacks, becomes float32.
-        labels: integers (N,) from 0, or the names of the classes (N,).
-        columns: integers or strings (N,) by name, for the partition rule ``by``.
-        classes: the classes' names, if ``labels`` are integers.
+        samples: float features (N, F) or series (N, C, T), normalised in training by the mean and standard
+            deviation of each feature or channel; tokens (N, ...), non-negative integers; or images, uint8
+            (N, C, H, W). The dtype is kept, except for bfloat16, which NumPy lacks: it becomes float32.
+        labels: (N,), non-negative integers or class names.
+        columns: arrays (N,) of integers or strings by name, for the partition rule ``by``.
+        classes: the class names, if ``labels`` are integers.
         n_train: the first ``n_train`` samples are the official training set; by default all.
-        name: of the data set.
+        name: name of the data set.
 
     Raises:
-        InvalidInput: an array has another form.
+        InvalidInput: an array has an invalid shape, dtype or value.
     """
     arrays = {"samples": as_array(samples, "samples"), "labels": _named(labels, "labels")}
     if arrays["labels"].dtype.kind == "U":
@@ -72,7 +72,7 @@ def from_arrays(
 def in_memory(
     images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], n_train: int, **fields: Any
 ) -> Dataset:
-    """The data set of samples in memory, with what follows from them; ``fields`` are its further ones."""
+    """The data set of samples in memory, with derived fields; ``fields`` are the others."""
     moments = training_statistics(images, n_train)
     data = Dataset(
         images=images,
@@ -90,10 +90,10 @@ def in_memory(
 
 
 def _named(values: Any, what: str) -> np.ndarray:
-    """The values of an array of integers or texts; those of an array of objects have their own type.
+    """An array of integers or strings; an object array gets the dtype of its elements.
 
     Raises:
-        InvalidInput: an object is neither, such as a missing value.
+        InvalidInput: an element is neither, such as a missing value.
     """
     array = as_array(values, what)
     if array.dtype.kind != "O":
@@ -105,10 +105,10 @@ def _named(values: Any, what: str) -> np.ndarray:
 
 
 def as_array(values: Any, what: str, accepted: str = "an array") -> np.ndarray:
-    """The values of an array or a tensor on any device.
+    """An array, or a tensor on any device, as a NumPy array.
 
     Raises:
-        InvalidInput: ``what`` is neither.
+        InvalidInput: ``values`` are neither; the message names ``what``.
     """
     import torch
 

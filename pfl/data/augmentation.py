@@ -25,7 +25,7 @@ class Moves:
     """Random augmentation of each image in a batch; None means that a step is omitted.
 
     Attributes:
-        flip: bool (..., B), whether the image is mirrored from left to right.
+        flip: bool (..., B), whether the image is flipped horizontally.
         angle: float64 (..., B), counter-clockwise rotation about the centre, in radians.
         crop: int64 (..., B, 2), shift of the window down and right, in pixels from -4 to 4.
     """
@@ -36,7 +36,7 @@ class Moves:
 
 
 def draw(augmentation: str, key: Tensor, count: int) -> Moves:
-    """Draw the moves of ``count`` images from a key. Device and padding of the batch have no influence.
+    """Draw the moves of ``count`` images from a key, independently of device and padding of the batch.
 
     Args:
         augmentation: names of the steps, e.g. "crop_flip_rotate".

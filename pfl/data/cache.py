@@ -1,6 +1,6 @@
 """Cache of decoded data sets. A data set is decoded once, into a file that is then memory-mapped.
 
-A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (the samples; of images uint8, N x C x H x W),
+A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (the samples; images as uint8, N x C x H x W),
 ``labels.npy``, ``meta.json`` and, for data sets with writers, domains or further columns, ``writer.npy``,
 ``domain.npy`` and ``column<i>.npy``.
 """
@@ -30,18 +30,18 @@ from pfl.data.statistics import training_statistics
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Part of every key; increase it if the files of an entry change their form."""
+"""Part of every key; increase it if the file format of an entry changes."""
 
 T = TypeVar("T")
 
 _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
-"""Exceptions on reading an entry that was truncated or overwritten."""
+"""Exceptions raised on reading an entry that was truncated or overwritten."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HIDDEN = "."
-"""First letter of the names of folders under construction."""
+"""Prefix of folders under construction."""
 _INDICES = ("labels", "writer", "domain")
-"""Columns that are stored as int64 under their name."""
+"""Columns that are stored as int64, in a file of their name."""
 _CHUNK = 4096
 """Number of samples in memory at once during a pass over a data set."""
 
@@ -51,11 +51,11 @@ class Content:
     """A reader's description of the images that it appended.
 
     Attributes:
-        classes: the classes' names; a label is an index into them.
+        classes: the class names; a label is an index into them.
         n_train: the first ``n_train`` images are the official training set; None means all.
-        domains: the domains' names, if the images have domains.
-        formats: endings of the image files, e.g. "jpg"; empty if the images were not separate files.
-        notes: what the reader left out or regards as probably unintended, a line each.
+        domains: the domain names, if the images have domains.
+        formats: extensions of the image files, e.g. "jpg"; empty if the images were not separate files.
+        notes: what the reader left out or regards as probably unintended, one line each.
     """
 
     classes: tuple[str, ...]
@@ -76,7 +76,7 @@ class Changes:
         self._names.setdefault(change, []).append(name)
 
     def notes(self) -> list[str]:
-        """A line for each change, with the number of images."""
+        """One line per change, with the number of images."""
         return [
             f"{change}: {amount(len(names), 'image')}, the first {names[0]!r}"
             for change, names in self._names.items()
@@ -84,15 +84,15 @@ class Changes:
 
 
 class ArrayWriter:
-    """Receives a data set's samples in blocks and writes them to the file of the cache entry.
+    """Writes a data set's samples, block by block, to the file of a cache entry.
 
     Args:
         size: size to which images are resized; None keeps their size.
 
     Attributes:
-        shape: of a sample.
-        dtype: of the samples.
-        changes: receives how images differ from their files.
+        shape: shape of a sample.
+        dtype: dtype of the samples.
+        changes: records how images differ from their files.
     """
 
     def __init__(self, folder: Path, progress: bool, size: Resize | None = None):
@@ -120,7 +120,7 @@ class ArrayWriter:
         domain: np.ndarray | None = None,
         **columns: np.ndarray,
     ) -> None:
-        """Add samples with the label, writer and domain of each, (n,).
+        """Append samples with their labels, writers and domains, (n,) each.
 
         Args:
             images: images, uint8 (n, C, H, W); features or series, floats (n, ...); or tokens, integers
@@ -129,8 +129,8 @@ class ArrayWriter:
 
         Raises:
             ValueError: the number of labels or of other values differs from that of the samples.
-            InvalidInput: samples that are no images have to be resized, or the cache has no room for the
-                expected number of samples.
+            InvalidInput: samples other than images would have to be resized, or the cache has no room for
+                the expected number of samples.
         """
         for name, values in {"labels": labels, "writer": writer, "domain": domain, **columns}.items():
             if values is not None:
@@ -198,7 +198,7 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
     """The result of ``read`` on a cache entry's folder; ``write`` creates an absent or damaged entry.
 
     Several processes may create the same entry at once: each writes to its own folder, and the first to
-    finish renames its folder to the entry's name. Folders that killed processes left are removed.
+    finish renames its folder to the entry's name. Folders left behind by killed processes are removed.
 
     Raises:
         InvalidInput: the cache folder is not writable or is full.
@@ -214,10 +214,10 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
             _set_aside(folder, name, read)
             if folder.is_dir():
                 return read(folder)
-    with _scratch(root, name) as made:
+    with _scratch(root, name) as scratch:
         try:
-            write(made)
-            publish(made, folder)
+            write(scratch)
+            publish(scratch, folder)
         except OSError as error:
             if error.errno in _FULL:
                 raise _unwritable(root, error) from error
@@ -227,7 +227,7 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
 
 
 def _set_aside(folder: Path, name: str, read: Callable[[Path], object]) -> None:
-    """Remove a damaged cache entry, unless another process has created it again, and may use it now."""
+    """Remove a damaged cache entry, unless another process has recreated it and may be using it."""
     root = folder.parent
     try:
         with folder_lock(root), _scratch(root, name) as aside:
@@ -256,7 +256,7 @@ def _unwritable(root: Path, error: OSError) -> InvalidInput:
 
 
 def key_of(parts: Iterable[object]) -> str:
-    """Hexadecimal hash of ``parts`` as text and the version of the cache format."""
+    """Hexadecimal hash of ``parts``, as text, and of the cache format's version."""
     return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
 
 
@@ -284,7 +284,7 @@ def content_checksum(images: np.ndarray, labels: np.ndarray, n_train: int) -> st
 
 
 def _dtype(images: np.ndarray) -> list[str]:
-    """The dtype as a part of a checksum; nothing for images, whose checksums are older than other dtypes."""
+    """The dtype as a part of a checksum; empty for images, whose checksums predate other dtypes."""
     return [] if is_images(images) else [images.dtype.name]
 
 
@@ -294,5 +294,5 @@ def is_images(samples: np.ndarray) -> bool:
 
 
 def tokens_of(samples: np.ndarray) -> int:
-    """Size of the vocabulary of integer samples that are no images: their maximum + 1; 0 for others."""
+    """Vocabulary size of integer samples other than images: their maximum + 1; 0 for all others."""
     return 0 if samples.dtype.kind == "f" or is_images(samples) else int(samples.max()) + 1

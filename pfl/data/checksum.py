@@ -19,7 +19,7 @@ RECORD = "checksums.json"
 
 
 class WrongChecksum(InvalidInput):
-    """A file is not what its source or the record says."""
+    """A file does not match its published or recorded checksum."""
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -45,8 +45,8 @@ def describe(path: Path) -> dict[str, Any]:
 def stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
     """Path, size and times of each file, to detect changes without reading the files.
 
-    The time of the last change of the inode detects a file that was replaced by another of its size and time,
-    as `cp -p` and `rsync -a` do.
+    The change time of the inode reveals a file that was replaced by another of the same size and modification
+    time, as by `cp -p` or `rsync -a`.
     """
     path = path.resolve()
     files = [path / os.fsdecode(name) for name in sorted(below(path)[0])] if path.is_dir() else [path]
@@ -58,7 +58,7 @@ def stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
 def verify(path: Path, file: RemoteFile, folder: Path) -> None:
     """Check ``path`` against the published checksum of ``file`` or, without one, the record in ``folder``.
 
-    A file without a record is added to it.
+    A file without an entry is added to the record.
 
     Raises:
         WrongChecksum: the checksum differs.

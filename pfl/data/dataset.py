@@ -1,4 +1,4 @@
-"""`load` returns a data set by name or path. It is decoded once and memory-mapped from then on."""
+"""`load` returns a data set by name or path. It is decoded once and memory-mapped afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pfl.data.resize import Resize, resized
 from pfl.data.shape import Shape, TokenShape, described
 
 _ROUNDING = 0.01
-"""Largest error of rounding, in standard deviations, that is not remarked on."""
+"""Largest rounding error, in standard deviations, that gives no note."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +46,17 @@ class Dataset:
             tokens, integers (N, ...). They are memory-mapped copy-on-write, and simulations read the file:
             to change samples, pass a changed copy to `from_arrays`.
         labels: int64 (N,), indices into ``classes``.
-        classes: the classes' names.
+        classes: the class names.
         n_train: ``images[:n_train]`` is the official training set.
         checksum: SHA-256 of the samples in their order, labels, classes and ``n_train``.
-        mean, std: per channel, of the training images scaled to [0, 1]; of floats, along the first axis of a
-            sample; empty for tokens.
+        mean, std: per channel of the training images, scaled to [0, 1]; for floats, per feature or channel;
+            empty for tokens.
         source: ``kind`` (official, copy, image-folder, npz, embedded, samples), ``files`` (name, bytes,
-            sha256 of each) and, where the images are files of their own, their ``formats``.
+            sha256 of each) and, if the images are separate files, their ``formats``.
         writer: int64 (N,), the writer of each image, if known.
         domain: int64 (N,), indices into ``domains``, if there are domains.
         columns: further integers or strings (N,) by name, such as the subject of each series.
-        tokens: size of the vocabulary of tokens; 0 for other samples.
+        tokens: vocabulary size of tokens; 0 for other samples.
         content: `pfl.data.cache.content_checksum`, independent of order and container.
         identity: a phrase for reports: "original pixels", or how the data differ from them.
         notes: what was changed or left out and what is probably unintended, such as classes without images.
@@ -88,17 +88,17 @@ class Dataset:
 
     @property
     def shape(self) -> Shape:
-        """Shape of a sample: channels, height and width of an image."""
+        """Shape of a sample: (channels, height, width) for images."""
         shape = self.images.shape[1:]
         return TokenShape(shape, self.tokens) if self.tokens else shape
 
     @property
     def is_images(self) -> bool:
-        """Whether the samples are images of 8 bits per channel."""
+        """Whether the samples are images with 8 bits per channel."""
         return cache.is_images(self.images)
 
     def save(self, path: str | Path) -> None:
-        """Write the data set to an .npz file, which the command line and tables take as a data set.
+        """Write the data set to an .npz file, which the command line and tables accept as a data set.
 
         Raises:
             InvalidInput: the name does not end in .npz, a column has the name of another array of the file,
@@ -134,25 +134,25 @@ def load(
     raw: str | Path = Path("data/raw"),
     progress: bool = True,
 ) -> Dataset:
-    """Load a data set of the registry, or a user's image folder, zip, tar or npz.
+    """Load a data set from the registry, or from a user's image folder, zip, tar or npz.
 
     >>> load("digits")
     Dataset(digits: 1,797 images of 1x8x8 in 10 classes)
 
     The first call decodes it into the cache (the folder PFL_CACHE, by default ~/.cache/pfl-repro). Later
     calls map the cached files, as long as the sizes and times of the original files are unchanged. The data
-    set's notes are given as warnings.
+    set's notes are issued as warnings.
 
     Args:
-        name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*; with
-            ``,resize=HEIGHTxWIDTH`` appended, images are resized; ``,crop`` keeps their aspect ratio.
-        source: a file, or a folder of archives, that is searched before ``raw`` and the official source;
-            default: the environment variable DATA_SOURCE.
+        name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*.
+            Append ``,resize=HEIGHTxWIDTH`` to resize images, and ``,crop`` to keep their aspect ratio.
+        source: a file, or a folder of archives, that is searched before ``raw`` and the official source; by
+            default the environment variable DATA_SOURCE.
         raw: folder of the official files, with one subfolder per data set.
         progress: show a progress bar if downloading or decoding takes long.
 
     Raises:
-        InvalidInput: there are no files, or they cannot be read.
+        InvalidInput: the files do not exist or cannot be read.
     """
     raw = expanded(raw, "raw")
     name, size = resized(str(name_or_path))
@@ -171,7 +171,7 @@ def load(
 
 
 def warn(data: Dataset) -> None:
-    """Give the notes of a data set as warnings."""
+    """Issue the notes of a data set as warnings."""
     for note in data.notes:
         warnings.warn(f"{data.name}: {note}", DataWarning, stacklevel=3)
 
@@ -182,8 +182,8 @@ def noted(data: Dataset) -> Dataset:
 
 
 def class_notes(data: Dataset) -> list[str]:
-    """Notes on classes without samples, on those that only the training or only the test set has, and on a
-    single class."""
+    """Notes on classes without samples, on classes that only the training or the test set has, and on data of
+    a single class."""
     labels, classes, n_train = data.labels, data.classes, data.n_train
     train, test = (np.bincount(part, minlength=len(classes)) for part in np.split(labels, [n_train]))
     kind = "images" if data.is_images else "samples"
@@ -206,9 +206,9 @@ def class_notes(data: Dataset) -> list[str]:
 
 
 def is_rounded_away(mean: float, std: float) -> bool:
-    """Whether float32, in which networks compute by default, cannot tell such values apart.
+    """Whether values with this mean and deviation are indistinguishable in float32, the default dtype.
 
-    They are standardised in float32, whose rounding is proportional to the mean.
+    They are standardised in float32, where the rounding error is proportional to the mean.
     """
     return 0 < std < abs(mean) * float(np.finfo(np.float32).eps) / _ROUNDING
 
@@ -227,8 +227,8 @@ def _precision_notes(data: Dataset) -> list[str]:
 
 
 def check_names(kind: str, names: Sequence[str], where: str) -> None:
-    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have one name, or a name is no
-    text."""
+    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have the same name, or a name
+    is not valid Unicode."""
     for name in names:
         try:
             name.encode()
@@ -243,7 +243,7 @@ def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition
     """Check what can be checked quickly, without downloads and without decoding images.
 
     Returns:
-        The definition of a data set of the registry; None for a user's own.
+        The definition of a data set of the registry; None for the user's own data.
 
     Raises:
         InvalidInput: the name, path or DATA_SOURCE does not exist, or a file cannot be read.
@@ -277,7 +277,7 @@ def _reading(name_or_path: str) -> Iterator[None]:
 
 
 def _decoder(located: Located) -> str:
-    """The code that decodes the images, Pillow's included: another one may give other values."""
+    """Identifies the code that decodes the images, including Pillow, as other code may give other values."""
     reader = [DATASETS.module(located.name)] if located.definition else []
     return f"{digest_of_modules([__name__, *reader])}, Pillow {version('pillow')}"
 

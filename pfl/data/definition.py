@@ -14,7 +14,7 @@ Reader = Callable[[Sequence[Path], ArrayWriter], Content]
 
 
 MOST_UNNAMED = 100_000
-"""Maximum number of classes or domains without names; larger numbers are regarded as a mistake."""
+"""Maximum number of classes or domains without names; more are regarded as a mistake."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Definition:
         shape: shape of a sample: channels, height and width of an image.
         classes: number of classes.
         samples: number of images in training and test set; None means that it depends on the source.
-        read: reader of the official files, which get passed in the order of ``files``.
+        read: reader of the official files, which are passed in the order of ``files``.
         files: the official files; empty for a data set that comes with a library.
         folder: name of the folder in data/raw, if several data sets share their files.
         alternative: reader of a folder or archive in another format, found under the data set's name; None

@@ -1,4 +1,4 @@
-"""Downloads that continue after an interruption."""
+"""Resumable downloads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
 
 
 def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
-    """`fetch` a file that is not there, while no other process does."""
+    """Download a file that does not exist, while holding the lock of ``folder``."""
     part = folder / f"{file.name}.part"
     by_hand = f"place {file.name} in {folder} or in DATA_SOURCE"
     failures = 0

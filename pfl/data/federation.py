@@ -30,8 +30,8 @@ SCALES = {
     # fling/dataset/cifar100.py and tiny_imagenet.py of https://github.com/FLAIR-Community/Fling
     "cifar100": ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
 }
-"""Subtracted offset and divisor of each input scale, one for all channels or one per channel; "normalised"
-uses the data set's mean and deviation."""
+"""Offset to subtract and divisor of each input scale, one for all channels or one per channel; "normalised"
+uses the data set's mean and standard deviation."""
 
 
 class Federation:
@@ -46,7 +46,7 @@ class Federation:
         held_out: share of each client's training samples to hold out, in ``held_out``.
 
     Raises:
-        InvalidInput: the scale is for images, or for images of other channels.
+        InvalidInput: the scale is for images, or for images with another number of channels.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Federation:
         self._shift = -mean / std
 
     def divided(self, partition: Partition) -> Federation:
-        """The same samples in another partition; both share their memory."""
+        """The same samples, in shared memory, with another partition."""
         other = copy.copy(self)
         other._assign(partition)
         for cached in ("sizes", "label_counts"):
@@ -138,7 +138,7 @@ class Federation:
         return images.to(self.dtype, copy=True).mul_(self._scale).add_(self._shift)
 
     def _chosen(self, index: Tensor) -> Tensor:
-        """Samples (B, *shape), as they are stored, of pooled indices (B,)."""
+        """The stored samples (B, *shape) of pooled indices (B,)."""
         if self._file is None or self.device.type != "cpu":
             return self.images.index_select(0, index)  # copies whole rows; plain indexing copies byte by byte
         size = math.prod(self.shape) * self.images.element_size()

@@ -12,11 +12,12 @@ def below(root: Path) -> tuple[list[bytes], list[bytes]]:
     """The names of all files and of all folders below ``root``, with forward slashes; links are followed.
 
     Raises:
-        InvalidInput: a link leads nowhere or to a folder around it, or there is a device, pipe or socket.
+        InvalidInput: a link is broken or leads to a folder that contains it, or there is a device, pipe or
+            socket.
         OSError: a folder cannot be read.
     """
     files, folders = [], []
-    around = {root: frozenset({root.resolve()})}  # for each folder, its real path and those of the ones above
+    around = {root: frozenset({root.resolve()})}  # for each folder, the real paths of it and its parents
     for text, subfolders, names in os.walk(root, onerror=_raise, followlinks=True):
         place = Path(text)
         for folder in (place / name for name in subfolders):

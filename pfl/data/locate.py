@@ -50,7 +50,7 @@ def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
     """Find a data set's files in ``source``, then in ``raw``; None if they are in neither.
 
     Raises:
-        InvalidInput: the name or path does not exist, or the files there have no readable format.
+        InvalidInput: the name or path does not exist, or the format of its files is not supported.
     """
     if name_or_path not in DATASETS:
         return _of_path(name_or_path)
@@ -67,10 +67,10 @@ def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
 
 
 def source_place(given: str | Path | None = None) -> Path | None:
-    """The file or folder in which data sets are looked for first: ``given``, or the variable DATA_SOURCE.
+    """The file or folder to search first for data sets: ``given``, or the variable DATA_SOURCE.
 
     Raises:
-        InvalidInput: it is no path, or begins with the ~ of an unknown user.
+        InvalidInput: it is not a path, or begins with the ~ of an unknown user.
     """
     given = given or os.environ.get("DATA_SOURCE")
     return expanded(given, "DATA_SOURCE") if given else None
@@ -105,9 +105,9 @@ def _without_ending(name: str) -> str:
 def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
     """Find the data set's files in ``place``, a file or a folder; None if there are none.
 
-    A folder is searched in this order: the official files, in it or in its subfolder ``name``; these files
-    unpacked, likewise; the folder itself, if it has a subfolder train; an archive or folder whose name is
-    ``name`` or begins with it, as in ``cifar10-imagefolder.zip``, or the official archive, unpacked.
+    A folder is searched first for the official files, then for the same files unpacked, each also in its
+    subfolder ``name``. Next comes the folder itself, if it has a subfolder train. Last comes an archive or
+    folder called ``name``, with any suffix (``cifar10-imagefolder.zip``), or the official archive, unpacked.
     """
     official = [file.name for file in definition.files]
     unpacked = [_without_ending(file) for file in official]
@@ -139,7 +139,7 @@ def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located
 
 
 def _unofficial(name: str, path: Path, definition: Definition | None = None) -> Located:
-    """Files in another format than the official one."""
+    """Files in a format other than the official one."""
     if path.suffix == ".npz":
         return Located(name, "npz", _npz.read, (path,), definition)
     if not path.is_dir() and not path.name.endswith(_ARCHIVES):

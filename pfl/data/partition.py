@@ -1,4 +1,4 @@
-"""Partitions: which client trains and tests on which of the pooled images."""
+"""Partitions: the pooled images on which each client trains and tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 RUN = "run"
-"""The value of ``seed`` in a specification by which each seed of a run has its own partition."""
+"""Value of ``seed`` in a specification that gives each seed of a simulation its own partition."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Partition:
     (5, 1345)
 
     Attributes:
-        spec: the canonical specification, "dirichlet:0.1,min=10,test=0.25,seed=0".
+        spec: the canonical specification, e.g. "dirichlet:0.1,min=10,test=0.25,seed=0".
         train, test: int64 indices into the pooled images, one array per client.
         data_checksum: checksum of the data set that the indices refer to.
         notes: remarks of the rule: redraws, samples moved or left out, duplicates.
@@ -67,9 +67,9 @@ class Partition:
         return digest.hexdigest()
 
     def with_validation(self, share: float, labels: np.ndarray, purpose: str = "validation") -> Partition:
-        """This partition with a validation part in place of the test sets, for a search.
+        """This partition with validation sets in place of the test sets, for a search.
 
-        The validation part is stratified and drawn from a separate random stream, keyed by the partition's
+        The validation sets are stratified and drawn from a separate random stream, keyed by the partition's
         seed. The result does not contain the test sets.
 
         Args:
@@ -112,7 +112,7 @@ class Partition:
 
     @classmethod
     def load(cls, path: Path) -> Partition:
-        """The partition that `save` wrote.
+        """Read a partition that `save` wrote.
 
         Raises:
             InvalidInput: the file is missing or damaged.
@@ -142,13 +142,13 @@ class Partition:
         """Statistics of sizes and classes, over training and test samples together.
 
         Args:
-            labels: of all pooled images, (N,).
+            labels: labels of all pooled images, (N,).
 
         Returns:
             ``clients``; ``samples``, ``train``, ``test``: totals; ``size``: mean, std, min and max over
             clients; ``classes``: mean, min and max number of classes per client; ``label_cosine``: mean over
-            pairs of clients of the cosine of their class counts; ``test_samples_of_untrained_classes``: of
-            classes that the client does not train on.
+            pairs of clients of the cosine of their class counts; ``test_samples_of_untrained_classes``:
+            number of test samples of classes that their client does not train on.
         """
         counts = self.class_counts(labels, n_classes)
         trained = counts["train"] > 0
@@ -226,7 +226,7 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
 
 
 def follows_run(spec: str) -> bool:
-    """Whether each seed of a simulation has its own partition: whether ``spec`` contains ``seed=run``."""
+    """Whether each seed of a simulation has its own partition, i.e. ``spec`` contains ``seed=run``."""
     return parse_spec(spec)[0].endswith(f",seed={RUN}")
 
 

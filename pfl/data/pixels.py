@@ -1,4 +1,4 @@
-"""Conversion of Pillow images to pixels: refusals, conversions and their warnings."""
+"""Conversion of Pillow images to pixels: checks, conversions and notes on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-"""Formats of Pillow that are read, whatever a file's ending."""
+"""Pillow formats that are read, whatever the file extension."""
 
 TURNED = "turned as the EXIF orientation says"
 ON_WHITE = "transparent pixels composited on white"
@@ -25,7 +25,7 @@ _UPRIGHT = 1
 def check(image: Image, frames: bool = False) -> None:
     """Raise `ValueError` if an image has more than 8 bits per channel or, without ``frames``, is animated.
 
-    Call it before the pixels are loaded, as Pillow reduces some images of 16 bits then.
+    Call it before the pixels are loaded: Pillow then reduces some 16-bit images to 8 bits.
     """
     if _has_wide_channels(image):
         raise ValueError("it has more than 8 bits per channel")
@@ -38,17 +38,17 @@ def is_grey(image: Image) -> bool:
 
 
 def converted(image: Image, mode: str, size: Resize | None = None) -> tuple[Image, list[str]]:
-    """The image upright, without transparency, in Pillow's ``mode`` and of that size, and what was changed.
+    """The image, upright, without transparency, in Pillow's ``mode`` and of ``size``; and the changes.
 
-    Cameras store how to turn an image (EXIF). Transparent pixels are composited on white: the colour behind
-    them, often black, is arbitrary and never seen.
+    The rotation follows the EXIF orientation. Transparent pixels are composited on white, as their own
+    colour, often black, is arbitrary and never seen.
     """
     from PIL import Image, ImageOps
 
     changes = [FIRST_PICTURE] if image.format == "MPO" else []
     if _orientation(image) != _UPRIGHT:
         changes.append(TURNED)
-    image.load()  # Pillow turns a TIFF itself
+    image.load()  # Pillow itself rotates a TIFF
     if _orientation(image) != _UPRIGHT:
         image = ImageOps.exif_transpose(image)
     if image.has_transparency_data:
@@ -56,14 +56,14 @@ def converted(image: Image, mode: str, size: Resize | None = None) -> tuple[Imag
         if image.getchannel("A").getextrema() != (255, 255):
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
             changes.append(ON_WHITE)
-        image = image.convert("RGB")  # an opaque alpha channel is dropped without a loss
+        image = image.convert("RGB")  # dropping an opaque alpha channel loses nothing
     return _fitted(image, mode, size), changes
 
 
 def as_stored(image: Image, mode: str, size: Resize | None = None) -> tuple[Image, list[str]]:
-    """Like `converted`, without turning and compositing: the pixels that torchvision's loader has.
+    """Like `converted`, without rotation and compositing: the pixels of torchvision's loader.
 
-    The published results on a data set of the registry were computed with those pixels.
+    Published results on the registered data sets were computed with these pixels.
     """
     special = getattr(image, "is_animated", False) or image.has_transparency_data
     special = special or _orientation(image) != _UPRIGHT

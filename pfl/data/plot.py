@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_CLIENTS = 120
-"""Maximum number of clients in a plot; of more clients, evenly spaced ones are drawn."""
+"""Maximum number of clients in a plot; if there are more, evenly spaced ones are drawn."""
 _MOST_SHAPES = 2000
 """Above this number, bubbles are rasterised, so that a vector file stays small."""
 _STEPS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
@@ -25,14 +25,14 @@ _COLOURS = {"train": "#2f6690", "test": "#a9c9dd"}
 def plot(
     partition: Partition, labels: np.ndarray, classes: Sequence[str], title: str | None = None
 ) -> Figure:
-    """Plot a partition: bars for each client's training and test samples, and below them bubbles.
+    """Plot a partition: bars for each client's training and test samples, and bubbles for its classes.
 
-    The area of a bubble is the number of a client's samples of a class, training and test together.
+    The area of a bubble is proportional to a client's samples of a class, training and test together.
 
     Args:
         labels: labels of all pooled images, (N,).
-        classes: the classes' names.
-        title: default: the partition's specification.
+        classes: the class names.
+        title: by default the partition's specification.
     """
     from matplotlib.figure import Figure
 
@@ -88,7 +88,7 @@ def _bubbles(
 
 
 def _ticks(names: Sequence[str], at_most: int) -> tuple[np.ndarray, list[str]]:
-    """Positions and names of ticks, at every first, second, fifth, tenth, ... name."""
+    """Positions and names of ticks, at every name or every second, fifth, tenth, ... one."""
     step = next(step for step in _STEPS if len(names) <= step * at_most)
     positions = np.arange(0, len(names), step)
     return positions, [drawn_text(names[position]) for position in positions]

@@ -52,7 +52,7 @@ class Resize:
 
 
 def resized(dataset: str) -> tuple[str, Resize | None]:
-    """Split a data set's name or path into the part without the option, and the size.
+    """Split the resize option off a data set's name or path.
 
     >>> resized("photos.zip,resize=32x48,crop")
     ('photos.zip', Resize(height=32, width=48, crop=True))

@@ -1,4 +1,4 @@
-"""Base classes of the partition rules, dataclasses of options that assign the pooled images to clients."""
+"""Base classes of the partition rules: dataclasses of options that assign the pooled images to clients."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Rule(ABC):
 
     Class attributes:
         argument: name of the option that ARG in ``RULE:ARG`` sets, if any.
-        commas_in_argument: ARG may contain commas; it ends where the next option begins.
+        commas_in_argument: whether ARG may contain commas; it ends where the next option begins.
         pool: description of the images that the rule assigns.
-        clients_from_data: the number of clients can follow from the data.
+        clients_from_data: whether the number of clients can be derived from the data.
     """
 
     argument: ClassVar[str | None] = None
@@ -75,7 +75,7 @@ class Rule(ABC):
         """The options of a specification by name: the argument, the rule's own and the common ones.
 
         Raises:
-            InvalidInput: a class that declares one is no dataclass.
+            InvalidInput: a class that declares one is not a dataclass.
         """
         check_declared(cls)
         fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -89,7 +89,7 @@ class Rule(ABC):
 
         Args:
             clients: number of clients; None means the number that the data define.
-            samples, classes: number of images and classes in the pooled data; None means not known yet.
+            samples, classes: number of images and classes in the pooled data; None if not known yet.
         """
         fixed = type(clients) is int and clients > 0
         if not fixed and not (clients is None and self.clients_from_data):
@@ -143,7 +143,7 @@ class PoolingRule(Rule):
         return generator(self.seed, "partition")
 
     def cut(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
-        """Divide each client's samples into training and test."""
+        """Split each client's samples into training and test sets."""
         if self.unstratified:
             return cut(parts, self.test, self.seed)
         train, test = split(parts, labels, self.test, self.seed, "split")
@@ -165,10 +165,10 @@ class ClassesRule(Rule):
 
 
 def check_lists(where: str, lists: Any, clients: int | None, samples: int) -> None:
-    """Check what ``where``, a function of a rule, returned: the indices of each of the ``clients``.
+    """Check the return value of ``where``, a function of a rule: the indices of each of the ``clients``.
 
     Raises:
-        InvalidInput: it is no list of one array of integers below ``samples`` for each client.
+        InvalidInput: it is not a list with one array of integers in [0, ``samples``) per client.
     """
     each = "each client" if clients is None else f"each of {amount(clients, 'client')}"
     accepted = f"a list of an array (N,) for {each}, of integers from 0 to {samples - 1}"
@@ -197,8 +197,8 @@ def redrawn(make: Callable[[], T], smallest: Callable[[T], int], minimum: int, n
 def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, purpose: str) -> Split:
     """Split off ``share`` of each client's samples, class by class, with one random stream per client.
 
-    A client of n samples keeps floor(n (1 - share)), at least one and at most n - 1, but none of a single
-    one; its classes keep their proportions up to rounding (largest remainder, ties at random).
+    A client with n samples keeps floor(n (1 - share)), at least 1 and at most n - 1 (0 if n = 1). Its classes
+    keep their proportions up to rounding (largest remainder, ties at random).
 
     Returns:
         The remaining samples of every client and those split off, in the order of ``parts``.
@@ -222,7 +222,8 @@ def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, 
 def cut(parts: list[np.ndarray], share: float, seed: int) -> Split:
     """Shuffle each client's samples and split off the last ``share`` of them, as FL-bench does.
 
-    See data/utils/run.py of https://github.com/KarhouTam/FL-bench. A client keeps as many as with `split`.
+    See data/utils/run.py of https://github.com/KarhouTam/FL-bench. A client keeps as many samples as with
+    `split`.
 
     Returns:
         The remaining samples of every client and those split off, in random order.
@@ -240,14 +241,14 @@ def _kept(samples: np.ndarray, share: float) -> int:
 
 
 def grouped(values: np.ndarray, minimum: int, kind: str) -> list[np.ndarray]:
-    """The indices of the samples of each value that has at least ``minimum``, sorted by value.
+    """The sample indices of each value that has at least ``minimum`` samples, sorted by value.
 
     Args:
-        values: (N,), of each sample.
+        values: value of each sample, (N,).
         kind: the word for a value in errors.
 
     Raises:
-        InvalidInput: no value has so many.
+        InvalidInput: no value has that many.
     """
     _, counts = np.unique(values, return_counts=True)
     if counts.max() < minimum:

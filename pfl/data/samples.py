@@ -1,4 +1,4 @@
-"""`from_samples` makes a data set from samples in memory, e.g. of torch or Hugging Face."""
+"""`from_samples` creates a data set from samples in memory, e.g. of torch or Hugging Face."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pfl.data.pixels import ROUNDED, check, converted, is_grey
 from pfl.data.resize import Resize
 
 _ROUNDING = 0.01
-"""Distance of a float from one of the 256 levels that is regarded as rounding of the float itself."""
+"""Largest distance of a float from one of the 256 levels that is regarded as its own rounding error."""
 
 IMAGE, LABEL = ("image", "img"), ("label", "labels")
 """Accepted keys of a sample that is a mapping."""
 
 
 def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool = False) -> Dataset:
-    """Make a data set from a map-style `torch.utils.data.Dataset`, a Hugging Face ``Dataset``, or a list.
+    """Create a data set from a map-style `torch.utils.data.Dataset`, a Hugging Face ``Dataset`` or a list.
 
     >>> images = np.zeros((6, 8, 8), np.uint8)
     >>> from_samples(list(zip(images, [0, 1] * 3))).shape
@@ -37,14 +37,13 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     (6, 50)
 
     Args:
-        samples: has a length; each item is ``(image, label)`` or a mapping with ``label`` and either
-            ``image`` or ``sample``. All other integers and strings that each mapping has are columns, for the
-            partition rule ``by``. A ``sample`` is an array of floats or tokens as in `pfl.from_arrays`, and
-            is kept as it is. So is an array of one dimension in a pair. An image is a Pillow image of 8 bits
-            per channel, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes with floats
-            in [0, 1], as from ``ToTensor``, which are rounded to 8 bits. Tensors may be on any device and
-            require a gradient. An array whose first axis is 1 or 3 is (C, H, W). All samples are pooled; a
-            partition splits them.
+        samples: must have a length; each item is ``(image, label)`` or a mapping with ``label`` and either
+            ``image`` or ``sample``. Integers and strings under other keys of all mappings are columns, for
+            the partition rule ``by``. A ``sample`` is an array of floats or tokens as in `pfl.from_arrays`
+            and is kept unchanged, as is a one-dimensional array in a pair. An image is an 8-bit Pillow image,
+            a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes with floats in [0, 1],
+            as from ``ToTensor``, which are rounded to 8 bits. An array whose first axis is 1 or 3 is
+            (C, H, W). Tensors may be on any device and require a gradient. All samples are pooled.
         size: height and width to which images are resized with a Lanczos filter.
         crop: keep the aspect ratio, and crop the excess on two opposite sides.
 
@@ -135,10 +134,10 @@ def _label(label: Any, place: int) -> int:
 
 
 def pixels_of(image: Any, place: int, changes: Changes) -> np.ndarray:
-    """(C, H, W), uint8, of an image that `from_samples` accepts; ``changes`` gets what was changed.
+    """An image that `from_samples` accepts, as uint8 (C, H, W); ``changes`` records its changes.
 
     Raises:
-        InvalidInput: it is no such image.
+        InvalidInput: it is not such an image.
     """
     from PIL import Image
 
@@ -176,7 +175,7 @@ def pixels_of(image: Any, place: int, changes: Changes) -> np.ndarray:
 
 
 def array_of(image: Any, place: int) -> np.ndarray:
-    """The values of an array or tensor; another one is an `InvalidInput`."""
+    """The values of an array or tensor; raises `InvalidInput` for anything else."""
     return as_array(image, f"sample {place}, {type(image).__name__}", "an image as an array")
 
 

@@ -1,6 +1,6 @@
 """Mean and standard deviation of samples, by which they are normalised.
 
-They are in no checksum of the data, so that this file counts as a part of the engine (`pfl.run.fingerprint`).
+No checksum of the data covers them, so this file counts as a part of the engine (`pfl.run.fingerprint`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _CHUNK = 4096
 
 
 def training_statistics(images: np.ndarray, n_train: int) -> dict[str, list[float]]:
-    """``mean`` and ``std`` by which the samples are normalised: those of the first ``n_train``.
+    """``mean`` and ``std`` of the first ``n_train`` samples, by which all are normalised.
 
-    Tokens are not normalised and have neither.
+    Both are empty for tokens, which are not normalised.
     """
     if images.dtype.kind == "f":
         mean, std = _float_statistics(images[:n_train])
@@ -30,7 +30,7 @@ def training_statistics(images: np.ndarray, n_train: int) -> dict[str, list[floa
 def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel of uint8 images (N, C, H, W), scaled to [0, 1].
 
-    The sums are integers, so the order does not matter. A constant channel has standard deviation 0.
+    The sums are integers, so their order does not matter. A constant channel has standard deviation 0.
     """
     channels = images.shape[1]
     total, squares = [0] * channels, [0] * channels

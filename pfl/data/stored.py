@@ -1,6 +1,6 @@
-"""What simulations use of a data set in the cache.
+"""The parts of a cached data set that simulations use.
 
-It is read after the checksums were taken, so that this file counts as a part of the engine
+They are read after the checksums were computed, so this file counts as a part of the engine
 (`pfl.run.fingerprint`).
 """
 

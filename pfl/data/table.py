@@ -1,4 +1,4 @@
-"""`from_table` makes a data set from the rows of a table: CSV, Parquet or a pandas data frame."""
+"""`from_table` creates a data set from the rows of a table: CSV, Parquet or a pandas data frame."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 MOST_CATEGORIES = 100
-"""Different texts in a column of features; a column with more of them is regarded as a mistake."""
+"""Maximum number of different strings in a column of features; more are regarded as a mistake."""
 
 _NUMBER = re.compile(
     r"\s*[+\-\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d+|(?=[.,]\d))([.,]\d*)?(e[+-]?\d+)?\s*%?\s*", re.IGNORECASE
 )
-"""A number in one of the notations of the world, such as 1,5 or 1 234.5 or 20%."""
+"""A number in any common notation, such as 1,5 or 1 234.5 or 20%."""
 
 
 def from_table(
     table: Any, label: str, columns: Sequence[str] = (), drop: Sequence[str] = (), name: str | None = None
 ) -> Dataset:
-    """Make a data set from a table with a sample in each row.
+    """Create a data set from a table with one sample per row.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"hours": [1, 7, 2, 9], "passed": ["no", "yes"] * 2, "school": [1, 1, 2, 2]})
@@ -41,25 +41,25 @@ def from_table(
     >>> data.classes, data.shape, list(data.columns)
     (('no', 'yes'), (1,), ['school'])
 
-    All columns but those named here are features, as float32. Text is one-hot encoded, with its values in
-    alphabetical order; a truth value is 0 or 1. A column of pandas' dtype category is text, too; any other
-    column of texts is refused if most of them are numbers, such as 1,5. Integers of a CSV file's label and
-    ``columns`` are texts if one of them is written in another way, such as 01.
+    All columns other than ``label``, ``columns`` and ``drop`` become float32 features. Strings, and columns
+    of pandas' dtype category, are one-hot encoded in alphabetical order; booleans become 0 or 1. Any other
+    column of strings is rejected if it is mostly numbers, some of which pandas cannot read, like 1,5. In a
+    CSV file, integers in ``label`` and ``columns`` stay strings if any is written differently, like 01.
 
     Args:
-        table: a path that ends in .csv or .parquet, or a pandas data frame, for example of a CSV file with
-            semicolons. Parquet needs pyarrow.
-        label: the column with the class of each row, integers from 0 or names.
-        columns: integers or texts that are no features, for the partition rule ``by``, such as the school of
-            a student.
-        drop: columns that are not used.
-        name: of the data set; by default that of the file.
+        table: a path that ends in .csv or .parquet (which needs pyarrow), or a pandas data frame, for example
+            of a CSV file with semicolons.
+        label: the column with the class of each row, non-negative integers or names.
+        columns: columns of integers or strings that are not features, for the partition rule ``by``, such as
+            a student's school.
+        drop: columns to ignore.
+        name: name of the data set; by default that of the file.
 
     Raises:
-        InvalidInput: the table cannot be read, a column does not exist or two have one name, a feature has
-            no name, a value is missing, is neither a number nor a text, such as a date, or is no number that
-            float32 has, the labels are real numbers, also if pandas reads them as texts, or a feature's
-            differences are too small beside its mean for float32.
+        InvalidInput: the table cannot be read; a column is missing, unnamed or duplicated; a value is
+            missing, is neither a number nor a string (such as a date), or is not finite in float32; the
+            labels are real numbers, even as strings; or a feature varies too little around its mean for
+            float32.
     """
     for parameter, names in (("columns", columns), ("drop", drop)):
         if isinstance(names, str) or not isinstance(names, Iterable):
@@ -70,7 +70,7 @@ def from_table(
     for column, count in Counter(known).items():
         if count > 1:
             raise InvalidInput("table", column, "columns with different names; this one occurs twice")
-    frame = frame.set_axis(known, axis=1).infer_objects()  # a frame of mixed NumPy values has objects only
+    frame = frame.set_axis(known, axis=1).infer_objects()  # a mixed NumPy array gives object columns only
     for parameter, names in (("label", [label]), ("columns", columns), ("drop", drop)):
         check_names(parameter, names, known)
     if used := [column for column in drop if column in (label, *columns)]:
@@ -88,11 +88,11 @@ def from_table(
 
 
 def _check_values(frame: Any, label: str, columns: Sequence[str], features: Sequence[str]) -> None:
-    """Check what does not depend on the type of a feature."""
+    """The checks that do not depend on the types of the features."""
     if frame.empty:
         raise InvalidInput("table", "no rows", "one or more rows")
     for column in features:
-        if re.fullmatch(r"Unnamed: \d+", column):  # pandas' name, above all for the index that to_csv writes
+        if re.fullmatch(r"Unnamed: \d+", column):  # pandas' name, mostly for the index that to_csv writes
             accepted = "a name in the first line for each feature; name it in drop if it numbers the rows"
             raise InvalidInput("table", column, accepted)
     for column in (label, *columns, *features):
@@ -110,7 +110,7 @@ def _check_values(frame: Any, label: str, columns: Sequence[str], features: Sequ
 
 
 def _frame(table: Any, names: Collection[str]) -> Any:
-    """The rows; ``names`` are the columns that are no features."""
+    """The table as a data frame; ``names`` are its label and its ``columns``."""
     try:
         import pandas as pd
     except ModuleNotFoundError:
@@ -135,15 +135,15 @@ def _frame(table: Any, names: Collection[str]) -> Any:
 
 
 def _csv(path: Path, names: Collection[str]) -> Any:
-    """The rows of a CSV file, under the names of its first line: pandas renames those that occur twice.
+    """The rows of a CSV file, with the names of its first line, as pandas renames duplicates.
 
-    The columns ``names`` keep different texts apart that are one integer, such as 1 and 01.
+    In the columns ``names``, different spellings of an integer, such as 1 and 01, stay distinct.
     """
     import pandas as pd
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more values than there are names
-        # low_memory: else a value's type depends on its place in the file; index_col: no value lacks a name
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more values than columns
+        # low_memory: otherwise chunks may differ in dtype; index_col: no column becomes the index
         frame = pd.read_csv(path, low_memory=False, index_col=False)
     texts = pd.read_csv(path, dtype=str, index_col=False, usecols=lambda name: name in names)
     for name in texts:
@@ -158,7 +158,7 @@ def _is_real(values: Any) -> bool:
 
 
 def _plain(values: Any) -> np.ndarray:
-    """Integers, or texts (N,)."""
+    """Integers or strings, (N,)."""
     plain: np.ndarray = (
         values.to_numpy() if values.dtype.kind in "iu" else values.astype(str).to_numpy(np.str_)
     )
@@ -202,14 +202,14 @@ def _encoded(values: Any) -> np.ndarray:
 
 
 def _unread(values: Any, words: bool) -> str:
-    """The first row, with its text, of a column whose texts are numbers for a reader, but not for pandas;
-    empty if there is none, or most of the column are no numbers.
+    """The first row, with its text, whose string is a number to people but not to pandas; empty if there is
+    none, or if most of the column are not numbers.
 
-    Texts that pandas would have read as numbers, such as postcodes, are texts on purpose; so is 3+ or 10-19,
-    and all that has pandas' dtype category.
+    Strings that pandas could have read as numbers, such as postcodes, are intended as strings. So are 3+ and
+    10-19, and everything of pandas' dtype category.
 
     Args:
-        words: whether a text without a digit counts, too, as a missing number.
+        words: whether strings without a digit count as well, as missing numbers.
     """
     if values.dtype.kind in "biuf" or values.dtype.name == "category":
         return ""

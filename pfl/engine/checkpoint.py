@@ -21,12 +21,12 @@ from pfl.engine.server import Server
 log = logging.getLogger(__name__)
 
 EVERY = CHECKPOINT_EVERY
-DIGEST_BYTES = 32  # after torch's own
+DIGEST_BYTES = 32  # appended to torch's file
 BLOCK_BYTES = 2**20
 
 
 def write(path: Path, content: Any) -> None:
-    """Write tensors, numbers, strings, lists and dictionaries to ``path``, all or nothing.
+    """Write tensors, numbers, strings, lists and dictionaries to ``path`` atomically.
 
     Raises:
         OSError: the file cannot be written.
@@ -50,7 +50,7 @@ def load(folder: Path) -> dict[str, Any] | None:
     """The checkpoint in ``folder``. None if there is none, or if it is damaged; a damaged one is renamed.
 
     Raises:
-        InvalidInput: it is whole, but no checkpoint; no code in it has run.
+        InvalidInput: it is intact, but not a checkpoint; no code in it is run.
     """
     path = folder / CHECKPOINT
     if not path.exists():
@@ -69,8 +69,9 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Inside, whatever the reading of the checkpoint in ``folder`` raises is one line. A digest protects from
-    damage alone: anybody can write another file with a valid one.
+    """A context that turns every error in reading the checkpoint in ``folder`` into one line.
+
+    The digest detects only damage: any other file can have a valid one.
     """
     try:
         yield
@@ -84,7 +85,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def _dump(content: Any, file: BinaryIO) -> None:
-    """`torch.save`, whose RuntimeError hides the reason for which the system refused to write."""
+    """`torch.save`, but raise the OSError that its RuntimeError hides."""
     try:
         torch.save(content, file)
     except RuntimeError as error:
@@ -104,7 +105,7 @@ def _digest(file: BinaryIO, length: int) -> bytes:
 
 
 def server_state(server: Server) -> dict[str, Any]:
-    """Everything of ``server`` that training changes."""
+    """Everything in ``server`` that training changes."""
     return {
         "round": server.round,
         "rounds_read": server.rounds_read,
@@ -117,10 +118,10 @@ def server_state(server: Server) -> dict[str, Any]:
 
 
 def restore_server(server: Server, state: dict[str, Any]) -> None:
-    """Put back what `server_state` returned.
+    """Restore what `server_state` returned.
 
     Raises:
-        ValueError: it is of another number of clients or of another network.
+        ValueError: it belongs to another number of clients or to another network.
     """
     if any(len(rows) != server.clients for rows in (state["positions"], *tree_leaves(state["client_state"]))):
         raise ValueError(f"a state of {server.clients} clients is needed")

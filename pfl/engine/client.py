@@ -32,7 +32,7 @@ class Batch:
         x: images (B, C, H, W), scaled as the configuration says.
         y: labels (B,).
         rows: (B,), 1 for a real row and 0 for padding; `None` means that all rows are real.
-        noise: uniform random numbers for the step, as many as its phase asks for.
+        noise: uniform random numbers for the step, as many as its phase requests.
         key: () int64, unique for each client and step; it decides which activations dropout drops.
     """
 
@@ -67,10 +67,10 @@ Loss = Callable[["Client", Batch], Tensor]
 
 
 def scalar(loss: Loss, client: Client, batch: Batch) -> Tensor:
-    """What ``loss`` returns, checked.
+    """The validated value of ``loss``.
 
     Raises:
-        InvalidInput: it is no scalar that depends on the parameters in training; the message names ``loss``.
+        InvalidInput: it is not a scalar that depends on the parameters in training.
     """
     value: Tensor = loss(client, batch)
     if isinstance(value, Tensor) and value.shape == () and value.requires_grad:
@@ -92,12 +92,12 @@ class Client:
 
     Attributes:
         net: the client's networks, bound to ``params``; call it, or its submodules.
-        params: the client's current tensors by name, statistics included.
+        params: the client's current tensors by name, including running statistics.
         start: the tensors that it received at the beginning of the round, by name.
         state: its rows of the method's client state and of what the server sent: name to a tensor, or to a
             dictionary of tensors by name.
         trained: names of the parameters that the current phase trains.
-        norms, dropouts: modules of ``net`` that need to know about each batch.
+        norms, dropouts: modules of ``net`` that `attach` prepares for each batch.
     """
 
     net: Network
@@ -120,13 +120,13 @@ class Client:
         weight: float | Tensor,
         centre: Mapping[str, Tensor] | None = None,
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """``gradient`` and ``value`` of a loss, with ``weight``/2 ||theta - centre||^2 added to the loss.
+        """Add ``weight``/2 ||theta - centre||^2 to a loss with ``gradient`` and ``value``; return both.
 
-        The gradient of the term is added in closed form, without autograd, which takes a quarter of the time.
+        The term's gradient is added in closed form, in a quarter of the time that autograd takes.
 
         Args:
-            centre: name to point, of the parameters that the term holds; by default the start of all in
-                training.
+            centre: name to value for the parameters in the term; by default all parameters in training, as
+                received.
         """
         points = {name: self.start[name] for name in self.trained} if centre is None else centre
         away = {name: self.params[name] - point for name, point in points.items()}
@@ -135,9 +135,9 @@ class Client:
         return {**gradient, **moved}, value + weight / 2 * squares
 
     def flat(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """(n,) the numbers of ``tensors`` of the parameters in training, one after another.
+        """``tensors`` of the parameters in training, concatenated to one vector (n,).
 
-        An operation on them all takes less time than one on each tensor.
+        One operation on the vector is faster than one per tensor.
         """
         return torch.cat([tensors[name].flatten() for name in self.trained])
 
@@ -156,7 +156,7 @@ class Client:
                 module.training = training
 
     def attach(self, batch: Batch) -> None:
-        """Bind the client's tensors to ``net``; tell it which rows of ``batch`` are real, and its key."""
+        """Bind the client's tensors to ``net``, and pass the real rows and the key of ``batch`` to it."""
         bind(self.net, self.params)
         for norm in self.norms:
             norm.rows = batch.rows
@@ -169,7 +169,7 @@ class Client:
         """The gradient of ``loss`` with respect to the parameters in training, and the loss.
 
         Args:
-            at: the point at which to take it, tensors by name; by default the current parameters.
+            at: the point at which it is computed, tensors by name; by default the current parameters.
         """
 
         def value(weights: dict[str, Tensor], others: dict[str, Tensor]) -> Tensor:
@@ -177,12 +177,12 @@ class Client:
             moved.attach(batch)
             return scalar(loss, moved, batch)
 
-        # Running statistics move in place, which torch.func allows on arguments only.
+        # Running statistics are updated in place, which torch.func allows for arguments only.
         return torch.func.grad_and_value(value)(dict(at or self.weights), dict(self.params))
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:
-        """A context in which batch norm uses the batch and does not update its running statistics."""
+        """A context in which batch norm normalises by the batch without updating its running statistics."""
         momenta = [norm.momentum for norm in self.norms]
         for norm in self.norms:
             norm.momentum = 0.0
@@ -199,7 +199,7 @@ LocalGradient = Callable[[Client, tuple[Batch, ...]], tuple[Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """What a custom local step returns.
+    """The return value of a custom local step.
 
     >>> Step({"head.bias": torch.zeros(10)}, loss=torch.tensor(0.5)).loss
     tensor(0.5000)
@@ -207,7 +207,7 @@ class Step:
     Attributes:
         params: new values of parameters in training, by name.
         loss: the loss to report.
-        state: new values of some of the client's rows of the method's client state, by name.
+        state: new values for the client's rows of the method's client state, by name; others are unchanged.
     """
 
     params: Mapping[str, Tensor]
@@ -216,4 +216,4 @@ class Step:
 
 
 LocalStep = Callable[[Client, tuple[Batch, ...], float | Tensor], Step]
-"""A step of a local program that is not plain SGD, on one or several batches, at a learning rate."""
+"""A custom step that replaces SGD, on one or several batches, at a learning rate."""

@@ -1,4 +1,4 @@
-"""Metrics beside accuracy, from the scores of every client's model on its own test set."""
+"""Metrics other than accuracy, from the scores of every client's model on its own test set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def client_metrics(server: Server, method: Method, names: Sequence[str]) -> dict
     """The metrics ``names`` of one federation, at the method's headline moment.
 
     Raises:
-        InvalidInput: a metric raises an error, or returns no numbers or other shapes for some clients.
+        InvalidInput: a metric raises an error, does not return numbers, or returns different shapes.
     """
     if not names:
         return {}
@@ -62,7 +62,7 @@ def _metric(name: str, scores: Sequence[np.ndarray], labels: Sequence[np.ndarray
     if any(value.shape != pooled.shape for value in values):
         raise _unusable(name, "arrays of different shapes")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN everywhere gives NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing but NaN is NaN
         mean = np.nanmean(np.stack(values), axis=0)
     per_client = np.full(len(labels), np.nan)
     if not pooled.shape:
@@ -71,7 +71,7 @@ def _metric(name: str, scores: Sequence[np.ndarray], labels: Sequence[np.ndarray
 
 
 def _value(name: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What a metric returns, float64."""
+    """The value of a metric, float64."""
     try:
         returned: Any = CLIENT_METRICS[name](scores, labels)
         return np.asarray(returned, dtype=np.float64)

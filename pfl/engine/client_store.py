@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 SPARE = 4  # a store that grows reserves a quarter more rows than it needs
 RESERVED = 512 << 20
-"""Bytes of host memory that one tensor of a store may reserve at once. Reserved memory costs nothing until it
-is written to, while growing would hold the old and the new copy at the same time."""
+"""Bytes of host memory that one tensor of a store may reserve in advance. Reserved memory costs nothing until
+it is written to, whereas growing holds the old and the new copy at the same time."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """The row that holds each client's value. Row 0 is shared by the clients without one of their own.
+    """The row that holds each client's value. Clients without a private row share row 0.
 
     Tensors that are written together have the same map.
 
     Attributes:
-        on_host: (n,), so that clients without a row are found without a device synchronisation.
-        at: (n,), the same numbers on the device that stores the rows.
-        count: of rows, with the shared one.
+        on_host: (n,) row indices in host memory, which are read without a device synchronisation.
+        at: (n,) the same indices on the device that stores the rows.
+        count: the number of rows, including the shared one.
     """
 
     on_host: Tensor
@@ -36,7 +36,7 @@ class RowMap:
     count: int
 
     def joined(self, ids: Tensor) -> RowMap:
-        """The map once the clients ``ids`` (K,), in host memory or not, have rows of their own."""
+        """The map in which the clients ``ids`` (K,), on any device, also have private rows."""
         if self.count > len(self.at):
             return self
         mine = ids.cpu()
@@ -56,13 +56,13 @@ class CopyOnWriteTensor:
 
     Args:
         common: (*shape), the shared value.
-        rows: of clients without rows of their own; rows that are read are copied to the device of ``common``.
+        rows: a map without private rows. Rows that are read are copied to the device of ``common``.
     """
 
     def __init__(self, common: Tensor, rows: RowMap):
         self.device = common.device
-        self.values = common.unsqueeze(0).to(rows.at.device)  # first the common value, then the rows
-        self.room = 0  # rows for which ``values`` has memory of its own
+        self.values = common.unsqueeze(0).to(rows.at.device)  # the shared value, then the private rows
+        self.room = 0  # rows for which memory was reserved
         self.rows = rows
 
     @property
@@ -84,11 +84,11 @@ class CopyOnWriteTensor:
 
     @property
     def shared(self) -> bool:
-        """Whether no client has a value of its own."""
+        """Whether all clients share the value."""
         return len(self.values) == 1
 
     def __getitem__(self, clients: Tensor | slice) -> Tensor:
-        """(K, *shape). Indexing by ids (K,) copies; do not write into a slice, which may be shared."""
+        """The rows (K, *shape). Indexing by ids (K,) copies; do not write to a slice, which may be shared."""
         if isinstance(clients, slice) and self.shared:
             return self.values.to(self.device).expand(len(self.rows.at[clients]), *self.shape)
         at = self.rows.at
@@ -96,7 +96,7 @@ class CopyOnWriteTensor:
         return self.values[where].to(self.device)
 
     def write(self, where: Tensor, values: Tensor, rows: RowMap) -> None:
-        """Replace the rows ``where`` (K,) of the map ``rows`` by ``values`` (K, *shape)."""
+        """Adopt the map ``rows``, and write ``values`` (K, *shape) to its rows ``where`` (K,)."""
         if rows.count > len(self.values):
             self._hold(rows.count)
         self.rows = rows
@@ -133,7 +133,7 @@ class ClientStore:
     def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
         self.clients = clients
         self.home = home
-        self._nobody: RowMap | None = None  # has a row
+        self._nobody: RowMap | None = None  # the map without private rows
         self.stacks: dict[str, CopyOnWriteTensor] = {}
         for name, tensor in tensors.items():
             self.share(name, tensor[0])
@@ -141,18 +141,18 @@ class ClientStore:
                 self.write(self.everybody, {name: tensor})
 
     def __getitem__(self, name: str) -> Tensor:
-        """(n, *shape); a shared tensor is expanded, so do not write into the result."""
+        """(n, *shape); a shared tensor is expanded, so do not write to the result."""
         return self.stacks[name][:]
 
     def __contains__(self, name: str) -> bool:
         return name in self.stacks
 
     def state(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """All that is stored, for a checkpoint."""
+        """Everything stored, for a checkpoint."""
         return {name: (stack.stored, stack.rows.on_host) for name, stack in self.stacks.items()}
 
     def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
-        """Put back what `state` returned, and nothing else; rows are then read on ``device``.
+        """Replace the content by what `state` returned; rows are then read on ``device``.
 
         Raises:
             ValueError: a tensor has another shape or number of clients.
@@ -190,7 +190,7 @@ class ClientStore:
     def write(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
         """Replace the rows of the clients ``ids`` (K,) in some tensors: name to (K, *shape).
 
-        As long as clients have no row of their own, ids in host memory do not wait for a device.
+        Ids in host memory avoid a device synchronisation as long as some clients have no private row.
         """
         maps: dict[int, tuple[Tensor, RowMap]] = {}  # made once for all tensors with the same map
         for name, new in values.items():

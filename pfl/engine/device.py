@@ -20,15 +20,15 @@ from pfl.engine.loop import LoopBackend
 from pfl.engine.stacked import StackedBackend
 
 COMPILED = 4096
-"""Operations that oneDNN keeps compiled; by default 1,024."""
+"""Number of compiled operations that oneDNN caches; its default is 1,024."""
 
 
 def keep_compiled() -> None:
-    """Let oneDNN keep up to `COMPILED` operations, unless the user has said how many.
+    """Let oneDNN cache up to `COMPILED` operations, unless the user has set a number.
 
-    It compiles one for every shape, and clients' last minibatches and test sets have many sizes. With
-    an evaluation in every round, a ResNet-8 in bfloat16 trains 6 (five epochs) to 19 % (one) faster. oneDNN
-    reads this when it compiles its first operation.
+    It compiles one per shape, and clients' last minibatches and test sets have many sizes. With an
+    evaluation in every round, a ResNet-8 in bfloat16 trains 6 % (five epochs) to 19 % (one epoch) faster.
+    oneDNN reads the variable when it compiles its first operation.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(COMPILED))
 
@@ -78,7 +78,7 @@ def computes_in(precision: Precision, device: torch.device) -> bool:
         return True
     if device.type == "cuda":
         with torch.cuda.device(device):
-            # A GPU with bfloat16 has TF32, too.
+            # A GPU with bfloat16 also has TF32.
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # oneDNN claims bfloat16 for AVX-512 of any kind, and emulates it where these instructions are missing.
     return precision == "bf16" and bool(torch.cpu._is_avx512_bf16_supported())
@@ -88,7 +88,7 @@ def check_precision(precision: Precision, device: torch.device) -> None:
     """Check that ``device`` has instructions for ``precision``.
 
     Raises:
-        InvalidInput: it has none, so that nothing would be faster.
+        InvalidInput: it has none, so nothing would be faster.
     """
     if not computes_in(precision, device):
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this CPU"
@@ -99,7 +99,7 @@ def resolve_device(name: str) -> torch.device:
     """The torch device called ``name``, as in `pfl.core.config.Execution`.
 
     Raises:
-        InvalidInput: a GPU is asked for and absent.
+        InvalidInput: the GPU does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -124,7 +124,7 @@ def backend_for(execution: Execution, device: torch.device) -> Backend:
 
 
 def workers_for(execution: Execution, device: torch.device) -> int:
-    """The number of processes that share the clients of a round; by default as many as there are cores."""
+    """The number of processes that share the clients of a round; by default, cores divided by threads."""
     loops = resolve_backend(execution.backend, device) == "loop"
     if not loops or device.type != "cpu" or not workers.available():
         return 1
@@ -132,7 +132,7 @@ def workers_for(execution: Execution, device: torch.device) -> int:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Count `peak_memory` from now on, as one process may run many trials."""
+    """Reset `peak_memory`, because one process may run many trials."""
     memory.forget_peak()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

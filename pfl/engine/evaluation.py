@@ -20,8 +20,8 @@ from pfl.engine.returned import check_scores, name_of
 from pfl.engine.server import Server
 
 PART_BYTES = 8 << 20
-"""Of the models that are evaluated at once; bounds the memory of an evaluation. Several processes take twice
-as much each, so that each has several clients: cnn4 on two processes is evaluated 1.5 times as fast."""
+"""Size of the models evaluated at once, which bounds the memory of an evaluation. With several processes the
+limit is doubled for each, so that each has several clients: cnn4 on two is evaluated 1.5 times as fast."""
 PART_BYTES_ON_GPU = 256 << 20
 
 
@@ -32,7 +32,7 @@ def moments(method: Method, server: Server) -> tuple[Moment, ...]:
 
 
 Known = dict[str, tuple[float, float]]
-"""Correct predictions and summed cross-entropy of one client's model, by the checksum of both."""
+"""Correct predictions and summed cross-entropy of a client's model, by checksum (`_checksums`)."""
 
 
 def evaluate(
@@ -45,16 +45,15 @@ def evaluate(
     """Evaluate one federation.
 
     Args:
-        known: the scores of the last evaluation by checksum, replaced in place by those of this one. Most
-            clients take no part between two evaluations, and many models are the same at several moments;
-            on a CPU they are not scored again.
+        known: scores of the previous evaluation by checksum, replaced in place by those of this one. On a
+            CPU, they are reused: between two evaluations, most models do not change.
         chosen: the moments to evaluate; all moments if the method has none of these.
         on: n arrays of pooled indices to evaluate on; by default the clients' test samples.
 
     Returns:
-        The accuracies of all clients at each moment; the same for each group of clients that the method
-        names; and the (n,) accuracies in percent at the method's headline moment, NaN for a client without
-        test samples; None if that moment is not chosen.
+        Average scores over all clients by moment; the same for each of the method's client groups;
+        and the accuracies (n,) in percent at the headline moment, NaN for clients without test
+        samples, or None if that moment is not evaluated.
     """
 
     tested_on = server.federation.test if on is None else on
@@ -66,7 +65,7 @@ def evaluate(
         tensors = evaluated_models(server, method, moment, part)
 
         def scored(chosen: list[int]) -> list[tuple[float, float]]:
-            """Those of some clients of the part."""
+            """Scores of the clients ``chosen`` from the part."""
             rows = {name: _rows(stack, chosen) for name, stack in tensors.items()}
             sums = totals_of(server, method, clients[chosen], rows, [samples[k] for k in chosen])
             return list(zip(sums["correct"].tolist(), sums["loss"].tolist(), strict=True))
@@ -75,7 +74,7 @@ def evaluate(
         values = torch.zeros(len(samples), 2, dtype=torch.float64)
         if not tested:
             return values
-        if server.federation.device.type != "cpu":  # a GPU has the scores before the host has the checksums
+        if server.federation.device.type != "cpu":  # on a GPU, scoring is faster than computing checksums
             scores = scored(tested)
         else:
             keys = _checksums(server, part, tensors, tested)
@@ -117,10 +116,10 @@ def totals_of(
     tensors: Mapping[str, Tensor],
     samples: Sequence[np.ndarray],
 ) -> dict[str, Tensor]:
-    """Correct predictions and summed cross-entropy, ``correct`` and ``loss`` (K,), float64.
+    """Numbers of correct predictions and summed cross-entropy: ``correct`` and ``loss``, (K,) float64.
 
     Args:
-        clients: (K,) whose client state each model sees.
+        clients: (K,) the client whose state each model uses.
         tensors: the models, name to (K, *shape).
         samples: K arrays of pooled indices.
     """
@@ -145,7 +144,7 @@ def outputs(server: Server, method: Method, client: Client, batch: Batch) -> tup
 
 
 def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
-    """The models that an evaluation of the consecutive clients ``part`` tests: name to (K, *shape)."""
+    """The models evaluated at ``moment`` for the consecutive clients ``part``: name to (K, *shape)."""
     tensors = personal_models(server, method, moment, part)
     if moment == "adapted":
         clients = server.everybody[part]
@@ -154,14 +153,14 @@ def evaluated_models(server: Server, method: Method, moment: Moment, part: slice
 
 
 def personal_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
-    """What `Method.personal` returns, checked."""
+    """The validated result of `Method.personal`."""
     tensors = method.personal(server, moment, part)
     check_models(server, tensors, part)
     return tensors
 
 
 def parts(server: Server) -> list[slice]:
-    """Splits the clients into parts whose models fit into `PART_BYTES` or `PART_BYTES_ON_GPU`."""
+    """Slices of the clients whose models fit into `PART_BYTES` or `PART_BYTES_ON_GPU`."""
     model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
     if server.federation.device.type == "cuda":
         room = PART_BYTES_ON_GPU
@@ -198,7 +197,7 @@ def _rows(stack: Tensor, chosen: list[int]) -> Tensor:
 
 
 def averages_of(correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor) -> Accuracy:
-    """Averages over the clients ``members`` (n,), from sums over test samples and their counts (n,)."""
+    """Average scores of the clients in the mask ``members``, from per-client sums and counts; all (n,)."""
     correct, loss, tests, sizes = correct[members], loss[members], tests[members], sizes[members]
     accuracy = 100 * correct / tests
     return Accuracy(

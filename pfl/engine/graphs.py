@@ -1,7 +1,7 @@
 """Training steps of a stack as CUDA graphs, which launch all kernels of a step at once.
 
-A graph repeats the same operations on the same memory. So everything that a recorded step reads and writes
-must stay where it is.
+A graph repeats the same operations on the same memory, so everything that a recorded step reads or writes
+must stay in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pfl.core import memory
 log = logging.getLogger(__name__)
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
-"""Records the operations of its argument without running them; what it returns runs them."""
+"""Records the operations of its argument without running them; the returned function runs them."""
 
 
 class CudaGraphs:
@@ -34,12 +34,12 @@ class CudaGraphs:
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
         free, _ = torch.cuda.mem_get_info()
-        if free < torch.cuda.memory_reserved():  # in which a step that was not recorded found room
+        if free < torch.cuda.memory_reserved():  # as much as an unrecorded step has needed
             torch.cuda.empty_cache()
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
-        gc.disable()  # it may find an earlier graph, and to free one is not allowed while recording
-        if not self._graphs:  # a pool ends with the last of its graphs
+        gc.disable()  # it might free an earlier graph, which is not allowed while recording
+        if not self._graphs:  # a pool is freed with its last graph
             self._pool = torch.cuda.graph_pool_handle()
         try:
             with torch.cuda.stream(self._stream):
@@ -56,15 +56,15 @@ class CudaGraphs:
 
 
 def captures_on(device: torch.device) -> Callable[[], Capture] | None:
-    """Makes a recorder for each stack on ``device``; None where nothing can be recorded."""
+    """Creates a recorder for each stack on ``device``; None if nothing can be recorded."""
     return CudaGraphs if device.type == "cuda" else None
 
 
 class Recorder:
-    """Runs steps; a step of as many clients as an earlier one is a replay of its recording.
+    """Runs steps; a step with the same number of clients as an earlier one replays its recording.
 
     Args:
-        step: of the first n clients; must find everything in the same memory every time.
+        step: runs a step of the first n clients; all its tensors must stay in the same memory.
         capture: records a step; `None` means that nothing is recorded.
     """
 
@@ -75,14 +75,14 @@ class Recorder:
         self._recorded: dict[int, Callable[[], None]] = {}
 
     def forget(self) -> None:
-        """Record all steps again, as they will find other memory."""
+        """Discard all recordings, because the memory of the steps has changed."""
         self._recorded.clear()
 
     def __call__(self, active: int) -> None:
-        """Do a step of the first ``active`` clients."""
+        """Run a step of the first ``active`` clients."""
         if replay := self._recorded.get(active):
             return replay()
-        # The first step without recording: libraries initialise then, which is not allowed while recording.
+        # The first step is not recorded: it initialises libraries, which recording does not allow.
         if self._capture is None or not self._began:
             self._began = True
             return self._step(active)

@@ -1,4 +1,4 @@
-"""Parameter groups of a client's networks, found by module and by module type, never by name patterns."""
+"""Parameter groups of a client's networks, determined by module and module type, never by name patterns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pfl.models._network import Network
 class Groups:
     """Maps the name of a group to the names of its tensors.
 
-    ``all`` is everything; ``model`` the main network (``extractor`` and ``head``); every further submodule of
-    the client's network is a group of its own name; ``bn_affine`` and ``bn_stats`` are batch norm's weights
-    and running statistics; ``stage:NAME`` the stages that the network declares. A tensor's own name is a
-    group, too.
+    ``all`` is everything, and ``model`` is the main network (``extractor`` and ``head``). Every further
+    submodule of the client's network is a group under its name. ``bn_affine`` and ``bn_stats`` are batch
+    norm's weights and running statistics. ``stage:NAME`` is a stage that the network declares. A tensor's
+    name is also a group.
 
     Attributes:
         trainable: names of all parameters.
@@ -62,13 +62,13 @@ class Groups:
         return self._names[group]
 
     def trained(self, groups: Iterable[str]) -> tuple[str, ...]:
-        """The parameters of ``groups`` in the network's order (statistics are no parameters)."""
+        """The parameters of ``groups`` in the network's order; running statistics are not parameters."""
         chosen = {name for group in groups for name in self[group]}
         return tuple(name for name in self.trainable if name in chosen)
 
     def resolve(self, mixing: Mixing, bn_stats: str) -> dict[str, Matrix | Tensor]:
-        """Tensor name to matrix or new value. Tensors that no group of ``mixing`` names get the identity; so
-        do batch norm's statistics where ``bn_stats`` is "local"."""
+        """Tensor name to matrix or new value. Tensors that ``mixing`` does not name get the identity, as do
+        batch norm's statistics if ``bn_stats`` is "local"."""
         matrices: dict[str, Matrix | Tensor] = dict.fromkeys(self["all"], Identity())
         for group, matrix in mixing.items():
             matrices.update(dict.fromkeys(self[group], matrix))
@@ -99,4 +99,4 @@ def bind(net: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 _PLACES: WeakKeyDictionary[nn.Module, dict[str, dict[str, Any]]] = WeakKeyDictionary()
-"""The place of each tensor in the network: looking it up takes longer than setting the tensor."""
+"""The dictionary that holds each tensor of a network; looking it up takes longer than setting a tensor."""

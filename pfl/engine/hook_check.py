@@ -1,4 +1,4 @@
-"""Checks of what a method's hooks return. No value of a tensor on a GPU is read."""
+"""Checks of what a method's hooks return. On a GPU, they read only the participants' ids."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ Shape = tuple[int, ...]
 
 
 def check_mixing(server: Server, hook: str, mixing: Any) -> None:
-    """Check what a hook of the server's method returned: ``dispatch``, ``admit`` or ``aggregate``.
+    """Check what the method's hook ``dispatch``, ``admit`` or ``aggregate`` returned.
 
     Raises:
-        InvalidInput: it is no mapping, a name is unknown, or a value has another type or shape; the message
-            names the method and the hook.
+        InvalidInput: it is not a mapping, a name is unknown, or a value has the wrong type or shape.
     """
     where = name_of(server.program.method, hook)
     if not isinstance(mixing, Mapping):
@@ -50,7 +49,7 @@ def check_participants(server: Server, clients: Any) -> None:
     """Check what the hook ``participants`` returned.
 
     Raises:
-        InvalidInput: it is no (K,) tensor of different clients, K at least 1.
+        InvalidInput: it is not a tensor (K,) of distinct clients, K at least 1.
     """
     where = name_of(server.program.method, "participants")
     accepted = f"a tensor (K,) of different integers from 0 to {server.clients - 1}, K at least 1"
@@ -81,7 +80,7 @@ def check_client_groups(server: Server, groups: Any) -> None:
     """Check what the hook ``client_groups`` returned.
 
     Raises:
-        InvalidInput: it is no mapping to (n,) bool tensors.
+        InvalidInput: it is not a mapping to bool tensors (n,).
     """
     where = name_of(server.program.method, "client_groups")
     accepted = f"a bool tensor of shape ({server.clients},)"
@@ -96,10 +95,10 @@ def check_client_groups(server: Server, groups: Any) -> None:
 
 
 def check_models(server: Server, models: Any, clients: slice) -> None:
-    """Check what the hook ``personal`` returned for some ``clients``.
+    """Check what the hook ``personal`` returned for ``clients``.
 
     Raises:
-        InvalidInput: it is no mapping from the name of every tensor to one tensor per client.
+        InvalidInput: it is not a mapping from the name of every tensor to one tensor per client.
     """
     where = name_of(server.program.method, "personal")
     accepted = "a mapping from the name of each tensor of the clients to its values, one per client"
@@ -115,10 +114,10 @@ def check_models(server: Server, models: Any, clients: slice) -> None:
 
 
 class _Check:
-    """A check of what becomes of one tensor of the clients.
+    """Checks the matrix or value that a mixing assigns to one of the clients' tensors.
 
     Args:
-        shape: of one client's tensor.
+        shape: the shape of one client's tensor.
         trained: whether the participants have trained in this round.
     """
 
@@ -146,7 +145,7 @@ class _Check:
             self._check_rows(value, self._rows(value))
 
     def _rows(self, matrix: Dense | Masked) -> int:
-        """The number of rows that a matrix gives."""
+        """The number of rows that a matrix must have."""
         if not self.trained:
             return self.participants
         return self.clients if matrix.rows is None else len(matrix.rows)

@@ -38,8 +38,8 @@ class Program:
     """The local program of a configuration: written for one client, run by a backend for many.
 
     Attributes:
-        net: the client's networks; a template whose tensors the backend binds. Configurations that are
-            simulated side by side share it.
+        net: the client's networks: a template to which the backend binds tensors. Configurations in lockstep
+            share it.
     """
 
     method: Method
@@ -53,14 +53,14 @@ class Program:
         return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm))
 
     def single_client(self) -> None:
-        """Put ``net`` in the mode in which it computes one client at a time."""
+        """Switch ``net`` to the mode for one client at a time."""
         for module in self.net.modules():
             if isinstance(module, SingleClientMode):
                 module.single_client = True
 
     @property
     def by_tap(self) -> set[str]:
-        """Weights that are read tap by tap, as far as it is known: from the first step on."""
+        """Names of the weights that are read tap by tap, known after the first step."""
         layers = self.net.named_modules()
         return {
             f"{path}.weight" for path, layer in layers if isinstance(layer, ResNetConv2d) and layer.by_tap
@@ -83,7 +83,7 @@ class Program:
 
     @property
     def keyed(self) -> bool:
-        """Whether training draws random numbers by the keys of its steps."""
+        """Whether training draws random numbers from the keys of its steps."""
         return bool(self.dropouts) or self.config.augmentation != "none"
 
     def batch(self, index: Tensor, key: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
@@ -128,14 +128,14 @@ class StepBatches:
 
 @dataclass(frozen=True)
 class Task:
-    """Local training of K clients, of one simulation or of several, whose clients follow each other.
+    """Local training of K clients of one simulation, or of several whose clients are concatenated.
 
     Attributes:
         purpose, round: select the random streams.
         programs: (K,) the local program of each client.
-        phases: (K,) the phases of each client in this round, equally many for all.
+        phases: (K,) the phases of each client in this round, the same number for all.
         clients: (K,) client ids.
-        seeds: (K,) the seed of each.
+        seeds: (K,) the seed of each client.
         samples: K arrays of pooled indices, each client's training samples; by class in a class stream.
         positions: (K,) minibatches that each client has drawn from its class stream so far.
         start: name to (K, *shape), the tensors that each client starts from.
@@ -164,11 +164,11 @@ class Task:
 
     @cached_property
     def structure(self) -> Hashable:
-        """What local trainings must have in common to share a stack."""
+        """Equal for tasks that can share a stack."""
         method = self.programs[0].method
 
         def code(hook: Any) -> Any:
-            # A method's bound function can be bound to other numbers; a closure keeps the ones it has seen.
+            # A bound method can be rebound to other numbers; a closure keeps those that it captured.
             return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
 
         phases = [
@@ -256,7 +256,7 @@ def minibatch_count(phase: Phase, config: Config, samples: int) -> int:
     """The number of minibatches that a client with this many ``samples`` draws in a phase."""
     _, each = _cut(phase, config, samples)
     epochs = config.epochs if phase.epochs is None else phase.epochs
-    # A part of an epoch is rounded up, but not because of floating-point error.
+    # Partial epochs are rounded up, but not because of floating-point error.
     return math.ceil(each * epochs - 1e-9) if phase.steps is None or not each else phase.steps * phase.batches
 
 
@@ -285,7 +285,7 @@ def _shuffled(
 
 
 def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) -> list[np.ndarray]:
-    """Minibatches of a phase that repeats the samples in their order, from minibatch ``position`` on."""
+    """Minibatches of a phase that cycles through the samples in order, from minibatch ``position`` on."""
     size, each = _cut(phase, config, len(samples))
     wanted = minibatch_count(phase, config, len(samples))
     return [samples[i % each * size :][:size] for i in range(position, position + wanted)]
@@ -319,15 +319,14 @@ class Trained:
 
 
 Statistic = Callable[[Client, Batch], Mapping[str, Tensor]]
-"""Sums over the real rows of a batch, by name; or a value of each row, (B, ...), where `collect` is asked for
-``each``."""
+"""Sums over the real rows of a batch, by name; or a value per row, (B, ...), for `collect` with ``each``."""
 
 
 class Backend(Protocol):
-    """Runs local programs; `pfl.engine.loop` and `pfl.engine.stacked` agree to rounding.
+    """Runs local programs; `pfl.engine.loop` and `pfl.engine.stacked` agree up to rounding.
 
     Attributes:
-        processes: among which the models of a call are divided.
+        processes: the number of processes that share the models of a call.
     """
 
     processes: int
@@ -372,7 +371,7 @@ class SGD:
         self.velocity = [torch.zeros_like(p) for p in params] if config.momentum else []
 
     def rest(self) -> None:
-        """Forget all momentum."""
+        """Reset the momentum."""
         for velocity in self.velocity:
             velocity.zero_()
 

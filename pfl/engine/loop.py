@@ -19,14 +19,14 @@ from pfl.engine.phase_check import check_gradient, check_step
 from pfl.engine.state import State, joined, rows
 from pfl.engine.workers import Workers
 
-COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, and take a worker 10 to 20 MB more
+COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, but take 10 to 20 MB more per worker
 
 
 class LoopBackend:
     """See `pfl.engine.local_training.Backend`.
 
     Args:
-        workers: processes that share the clients of a call; the numbers do not depend on them.
+        workers: number of processes that share the clients of a call; results do not depend on it.
     """
 
     def __init__(self, workers: int = 1):
@@ -63,7 +63,7 @@ class LoopBackend:
         longest = max(map(len, samples), default=0)
 
         def collected(k: int) -> dict[str, Tensor]:
-            """The sums, (...) each, or with ``each`` (M, ...), of the k-th model."""
+            """The sums of the k-th model, (...) each, or (M, ...) with ``each``."""
             params = rows(tensors, k)
             bind(program.net, params)
             client = Client(program.net, params, params, rows(state, k))
@@ -90,7 +90,7 @@ class LoopBackend:
 
 
 def _stacked(rows: Sequence[Tensor]) -> Tensor:
-    """(K, *shape), contiguous whatever the order of the rows in memory."""
+    """Stack rows to (K, *shape), contiguous whatever their order in memory."""
     return torch.stack([*rows]).contiguous()
 
 
@@ -104,7 +104,7 @@ class _TrainedClient(NamedTuple):
 
 
 def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
-    """The local training of a task's k-th client, on copies of its tensors.
+    """Train a task's k-th client, on copies of its tensors.
 
     Args:
         by_tap: names of weights to store with the channels last in memory.
@@ -140,7 +140,7 @@ def _stored_by_tap(weight: Tensor) -> Tensor:
 
 
 class _SingleClient(Client):
-    """A client outside of a stack, with gradients by autograd, which takes half the time of torch.func."""
+    """A client outside a stack; its gradients use autograd, which takes half the time of torch.func."""
 
     def gradient(
         self, loss: Loss, batch: Batch, at: Mapping[str, Tensor] | None = None
@@ -169,7 +169,7 @@ def _batch(program: Program, index: np.ndarray, plan: StepBatches, number: int =
 def _run_sgd(program: Program, phase: Phase, lr: float, plans: list[StepBatches], client: Client) -> Tensor:
     """SGD on the client's parameters, in place; returns the sum of the losses of its steps."""
     trained = program.prepare(phase)
-    # The leaves share the memory of the parameters, so that SGD moves both.
+    # The leaves share the memory of the parameters, so that SGD updates both.
     leaves = {name: client.params[name].detach().requires_grad_() for name in trained}
     client = program.client({**client.params, **leaves}, client.start, client.state, trained)
     bind(client.net, client.params)
@@ -191,7 +191,7 @@ def _run_sgd(program: Program, phase: Phase, lr: float, plans: list[StepBatches]
 
 @torch.no_grad()
 def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatches], client: Client) -> Tensor:
-    """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
+    """The phase's custom steps, or SGD with its custom gradients, in place; returns the sum of the losses."""
     trained = program.prepare(phase)
     client = program.client(client.params, client.start, client.state, trained, _SingleClient)
     optimiser = SGD(program.config, lr, list(client.weights.values()))

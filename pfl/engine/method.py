@@ -1,4 +1,4 @@
-"""The base of methods: a dataclass of hyperparameters with a few hooks that define the method.
+"""The base class of methods: a dataclass of hyperparameters with a few hooks that define the method.
 
 A round of the engine is
 
@@ -91,20 +91,20 @@ class Phase:
 
 @dataclass(frozen=True)
 class Method:
-    """Base of all methods: plain local training without mixing.
+    """Base class of all methods: plain local training without mixing.
 
     >>> class HeadAveraging(Method):
     ...     def aggregate(self, server):
     ...         return {"head": server.average()}
     >>> runs = pfl.simulate(HeadAveraging, clients=4, rounds=2, epochs=1, progress=False)
 
-    The docstring of a method ends with the `FIELDS`, as in "Source: ..."; their further lines are indented.
+    A method's docstring ends with the `FIELDS`, as in "Source: ...", with indented continuation lines.
 
     Class attributes:
         headline: the moment whose accuracy is reported first.
         family: the group of methods under which it is listed and documented (`pfl.core.families`).
-        new_client: what a client gets that joins after the last round (`admit`), in a sentence, and how it
-            adapts if `adapt` is replaced.
+        new_client: what a client that joins after the last round receives (`admit`), in one sentence, and
+            how it adapts if `adapt` is overridden.
     """
 
     headline: ClassVar[Moment] = "post_aggregation"
@@ -135,7 +135,7 @@ class Method:
     def participants(self, server: Server) -> Tensor:
         """(K,) clients of this round, sampled by default; the sample is the same for every method.
 
-        Return them in host memory, so that the host need not wait for the device.
+        Return them in host memory, so that the host does not wait for the device.
         """
         return server.sample_clients()
 
@@ -143,9 +143,9 @@ class Method:
         """What the participants start from; the server's work before local training belongs here.
 
         Returns:
-            A dictionary from group name to the matrix that mixes the stored models (participants keep their
-            own values of omitted groups), from tensor name to the value that replaces it, (K, *shape), or (1,
-            *shape) for all participants, and from a new name to `Sent`, which is in ``client.state`` during
+            A dictionary from group name to the matrix that mixes the stored models; participants keep their
+            own values of omitted groups. A tensor name maps to the value that replaces it, (K, *shape), or
+            (1, *shape) for all participants. A new name maps to `Sent`, which is in ``client.state`` during
             the round's local training.
         """
         return {}
@@ -167,8 +167,8 @@ class Method:
         """How the stored models are mixed after training; the server's work on the uploads belongs here.
 
         Returns:
-            A dictionary from group name to matrix (omitted groups stay as each client trained them) and from
-            tensor name to the new value (1, *shape) that the server computed for all clients.
+            A dictionary from group name to matrix; omitted groups stay as each client trained them. A tensor
+            name maps to the new value (1, *shape) that the server computed for all clients.
         """
         return {}
 
@@ -189,21 +189,21 @@ class Method:
         return {}
 
     def admit(self, server: Server) -> Dispatch:
-        """What clients receive that join after the last round; they are the participants.
+        """What clients that join after the last round receive; they are the participants.
 
         Their tensors in ``server.bank`` are the unweighted mean of those of ``server.others``, the clients
-        that took part, and their rows of the method's state are as `initialise` leaves them. This hook may
-        change these rows. Nothing else of the last round is left, as ``server.trained``.
+        that took part. Their rows of the method's state are those of `initialise`; this hook may change
+        them. Nothing else of the last round is available, such as ``server.trained``.
 
         Returns:
-            Likewise `dispatch`, which is what they receive by default.
+            A dictionary as for `dispatch`, which is called by default.
         """
         return self.dispatch(server)
 
     def adapt(self, server: Server) -> None:
-        """Let clients that joined, the participants, train before they are tested at "post_local".
+        """Let the clients that joined, the participants, train before they are tested at "post_local".
 
-        By default the phases of `adaptation`, or else the local program of a round.
+        By default, the phases of `adaptation` or, if there are none, those of a round.
         """
         server.adapt(self.adaptation(server) or self.phases(server))
 
@@ -226,8 +226,8 @@ class Method:
         """The method's hyperparameters by name.
 
         Raises:
-            InvalidInput: a class that declares one is no dataclass, or a field is not declared by
-                `hyper` with a default or choices.
+            InvalidInput: a class that declares one is not a dataclass, or a field is not declared by `hyper`
+                with a default or choices.
         """
         check_declared(cls)
         for field in dataclasses.fields(cls):
@@ -252,7 +252,7 @@ class Method:
         floats = {f.name for f in dataclasses.fields(cls) if isinstance(f.default, float)}
         return cls(
             **{
-                # 1 and 1.0 are one configuration, so they must have one key.
+                # 1 and 1.0 are the same configuration, so they must have the same key.
                 name: float(value) if name in floats and type(value) is int else value
                 for name, value in values.items()
             }
@@ -276,5 +276,5 @@ class Method:
         return method
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Name to value, every default filled in."""
+        """Name to value, including defaults."""
         return dataclasses.asdict(self)

@@ -13,13 +13,13 @@ from pfl.core.errors import unknown_name
 
 AverageName = Literal["pooled", "client_mean", "client_mean_weighted"]
 AVERAGES: tuple[AverageName, ...] = get_args(AverageName)
-"""Over all test samples; over clients; over clients by their training sizes."""
+"""Over all test samples; over clients; over clients, weighted by training samples."""
 
 if TYPE_CHECKING:
     Number = float
 else:
     Number = float | None
-    """A number in memory; what is not finite is null in JSON, and NaN once it is read."""
+    """A number; if it is not finite, it is null in JSON and is read back as NaN."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Accuracy:
         _restore_nan(self, "loss")
 
     def average(self, name: AverageName) -> float:
-        """The accuracy averaged as one of `AVERAGES`.
+        """The average accuracy of that ``name`` (`AVERAGES`), in percent.
 
         Raises:
             InvalidInput: there is no such average.
@@ -47,7 +47,7 @@ class Accuracy:
 
 
 Moments = Mapping[str, Accuracy]
-"""By `pfl.engine.method.Moment`."""
+"""Scores by `pfl.engine.method.Moment`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ class Evaluated:
     """One evaluation.
 
     Attributes:
-        post_aggregation, post_local, adapted: of all clients, at the moments that were evaluated.
-        groups: the same of each group of clients that the method names.
-        train_loss: mean over the rounds since the last evaluation.
-        bytes_down, bytes_up: since the first round.
+        post_aggregation, post_local, adapted: scores over all clients, at each evaluated moment.
+        groups: the same for each group of clients that the method defines.
+        train_loss: mean over the rounds since the previous evaluation.
+        bytes_down, bytes_up: traffic since the first round.
     """
 
     round: int
@@ -94,7 +94,7 @@ class Evaluated:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluated:
-        """The evaluation that `dataclasses.asdict` made into a dictionary."""
+        """The inverse of `dataclasses.asdict`."""
         own = {name: value for name, value in values.items() if name != "groups"}
         groups = {name: _accuracies(moments) for name, moments in values.get("groups", {}).items()}
         return cls(**{**own, **_accuracies(own)}, groups=groups)
@@ -102,7 +102,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class ClientResult:
-    """One client: its numbers of samples, and its accuracy in percent (None without test samples)."""
+    """One client: its sample counts, and its accuracy in percent (None without test samples)."""
 
     client: int
     train: int
@@ -115,9 +115,9 @@ class ClientMetric:
     """A metric of the clients' models (`pfl.client_metrics`) on their own test sets.
 
     Attributes:
-        pooled: of all test samples together, a number or nested lists of numbers.
+        pooled: over all test samples together, a number or nested lists of numbers.
         client_mean: the mean over the clients for which it is defined.
-        per_client: NaN where it is not defined; empty if it is no single number.
+        per_client: the value of each client, NaN if undefined; empty unless it is a single number.
     """
 
     pooled: Any
@@ -131,8 +131,8 @@ class ClientMetric:
 
 @dataclass(frozen=True)
 class UnseenClient:
-    """A client that took no part in training: its numbers of samples, and its accuracies in percent (None
-    without test samples); see `Unseen`."""
+    """An unseen client: its sample counts, and its accuracies in percent (None without test samples); see
+    `Unseen`."""
 
     client: int
     train: int
@@ -147,9 +147,9 @@ class Unseen:
     """Scores of the clients that took no part in training, after the last round.
 
     Attributes:
-        received: with what the method gives a new client, without training.
-        adapted: after the method's adaptation; after local epochs of its local program if it has none.
-        scratch: after as many epochs of plain local training from the common initialisation.
+        received: with the model that the method gives a new client, without training.
+        adapted: after the method's adaptation or, if it has none, after local epochs of its local program.
+        scratch: after the same number of epochs of plain local training from the common initialisation.
     """
 
     received: Accuracy
@@ -164,14 +164,14 @@ class Unseen:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Unseen:
-        """The scores that `dataclasses.asdict` made into a dictionary."""
+        """The inverse of `dataclasses.asdict`."""
         clients = tuple(UnseenClient(**client) for client in values["per_client"])
         return cls(**_accuracies(values), per_client=clients)
 
 
 @dataclass(frozen=True)
 class Reached:
-    """An accuracy in the last evaluation, and in the best."""
+    """An accuracy in the last evaluation and in the best one."""
 
     last: float
     best: float
@@ -183,7 +183,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The numbers of one simulation that do not depend on clock or machine.
+    """Results of one simulation that depend neither on timing nor on the machine.
 
     >>> (result,) = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, progress=False)
     >>> result.metrics.headline, [entry.round for entry in result.metrics.rounds]
@@ -192,13 +192,13 @@ class Metrics:
     Attributes:
         headline: the moment that the method reports.
         rounds: the evaluations; the last one has all moments.
-        per_client: of the last evaluation, at the headline.
-        pretrained: whether the network began with pretrained weights; None where it has none.
-        similarities: of the clients, a matrix for each measure, where the configuration asks for them.
-        client_metrics: by name those that the configuration asks for, of the last round, at the headline.
+        per_client: the clients in the last evaluation, at the headline.
+        pretrained: whether the network started from pretrained weights; None if it has none.
+        similarities: a matrix of client similarities per measure, if the configuration requests them.
+        client_metrics: those that the configuration requests, by name, in the last round at the headline.
         diverged_at: the round in which the loss became infinite or NaN.
-        stopped_at: the last round, if the simulation was stopped before all its rounds.
-        unseen: of the clients that took no part; None without such clients, or if the simulation diverged.
+        stopped_at: the last round, if the simulation was stopped early.
+        unseen: scores of the unseen clients; None if there are none, or if the simulation diverged.
     """
 
     headline: str
@@ -234,13 +234,13 @@ class Metrics:
 
     @property
     def worst_decile(self) -> float | None:
-        """Mean accuracy of the tenth of the clients with the lowest ones, rounded up to whole clients."""
+        """Mean accuracy of the worst tenth of the clients, rounded up to whole clients."""
         values = sorted(client.accuracy for client in self.per_client if client.accuracy is not None)
         return statistics.fmean(values[: math.ceil(len(values) / 10)]) if values else None
 
     @property
     def client_deviation(self) -> float | None:
-        """Standard deviation of the accuracies of all clients that have test samples, in points."""
+        """Standard deviation of accuracy over the clients with test samples, in percentage points."""
         values = [client.accuracy for client in self.per_client if client.accuracy is not None]
         return statistics.pstdev(values) if values else None
 
@@ -277,7 +277,7 @@ class Metrics:
         return frozenset(name for name in self.moments if not self.lacks([name]))
 
     def to_json(self) -> dict[str, Any]:
-        """The metrics and, for readers of a file, the last and the best value of every average."""
+        """The metrics as JSON, with the last and the best value of every average for readers of a file."""
         groups = {"groups": {name: self._summary(name) for name in self.groups}} if self.groups else {}
         return {**self._summary(None), **groups, **json_ready(self)}
 
@@ -293,11 +293,11 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one simulation that depend on clock and machine.
+    """Measurements of one simulation that depend on timing and on the machine.
 
     Attributes:
-        train_seconds: for local training and for all other computations that a method asks of clients.
-        samples_per_second: training samples in these seconds.
+        train_seconds: time of local training and of all other computations by clients.
+        samples_per_second: training samples per second of that time.
     """
 
     wall_seconds: float
@@ -307,13 +307,13 @@ class Measured:
 
     @property
     def samples(self) -> int:
-        """The number of samples of which local training computed gradients, since the first round."""
+        """The number of samples that local training has processed since the first round."""
         return round(self.samples_per_second * self.train_seconds)
 
 
 def json_ready(value: Any) -> Any:
-    """``value`` as JSON can hold it: a dataclass as an object without the fields that are at their default,
-    and every number that is not finite (NaN, infinity) as null."""
+    """``value`` in JSON types: a dataclass as an object without the fields that are at their default, and
+    NaN and infinity as null."""
     if dataclasses.is_dataclass(value):
         return {
             field.name: json_ready(item)
@@ -339,7 +339,7 @@ def _accuracies(values: Mapping[str, Any]) -> dict[str, Accuracy]:
 
 
 def _with_nan(value: Any) -> Any:
-    """``value`` with NaN instead of the null that JSON has for it, as lists."""
+    """``value`` as lists, with JSON's null replaced by NaN."""
     if isinstance(value, list | tuple):
         return [_with_nan(item) for item in value]
     return math.nan if value is None else value

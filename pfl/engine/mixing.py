@@ -1,8 +1,8 @@
 """Mixing matrices over the rows of a client store.
 
-A mixing says, for each parameter group, which row-stochastic matrix W turns the clients' stored rows into
-their new ones: ``new[i] = sum_j W[i, j] * old[j]``. Instead of a matrix, a single tensor may have a new value
-that the server computed. Matrices can be weighted and added: ``0.9 * server.average() + 0.1 * Identity()``.
+A mixing assigns to each parameter group a row-stochastic matrix W that maps the clients' stored rows to new
+ones: ``new[i] = sum_j W[i, j] * old[j]``. Instead of a matrix, a tensor can be given a new value that the
+server computed. Matrices can be weighted and added: ``0.9 * server.average() + 0.1 * Identity()``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Average(Summable):
     Attributes:
         weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
         sources: (S,) clients whose last trained value is read instead of the participants'.
-        own: () weight of the old value; `None` means 0. It and the weights sum to 1.
+        own: () weight of the old value; `None` means 0. Together with the weights it sums to 1.
     """
 
     weights: Tensor
@@ -99,7 +99,7 @@ class DeltaMix:
 
     Attributes:
         matrix: (K, K) non-negative.
-        step: (K,), 1 for FedAvg's step.
+        step: (K,) step sizes; 1 is that of FedAvg.
     """
 
     matrix: Tensor
@@ -122,8 +122,8 @@ class Masked(Summable):
 
     Attributes:
         mask: (R, *shape), true where ``inside`` applies.
-        inside: the matrix whose R rows are those that change.
-        outside: has as many rows, or one row for all.
+        inside: its R rows are the rows that change.
+        outside: applies elsewhere; has R rows, or one row for all.
     """
 
     mask: Tensor
@@ -137,7 +137,7 @@ class Masked(Summable):
 
 @dataclass(frozen=True)
 class Sum(Summable):
-    """W = sum_k w_k W_k, whose matrices are read from the same snapshot.
+    """W = sum_k w_k W_k; all terms read the same snapshot.
 
     >>> total = 0.9 * Dense(torch.full((2, 2), 0.5)) + 0.1 * Identity()
     >>> mixed(torch.tensor([[1.0], [3.0]]), total)
@@ -147,7 +147,7 @@ class Sum(Summable):
     After training, `Identity` stands for a participant's trained model and another client's stored one.
 
     Attributes:
-        terms: w_k, non-negative with sum 1, and W_k, any matrix but `DeltaMix`.
+        terms: pairs of w_k, non-negative with sum 1, and W_k, any matrix except `DeltaMix`.
     """
 
     terms: tuple[tuple[float, Any], ...]
@@ -156,7 +156,7 @@ class Sum(Summable):
         return self.terms
 
     def with_values(self, value: Callable[[Average], Tensor]) -> Sum:
-        """The sum with the ``value`` (1, *shape) of each average in its place."""
+        """The sum with each average replaced by its ``value`` (1, *shape)."""
         return Sum(tuple((w, value(term) if isinstance(term, Average) else term) for w, term in self.terms))
 
     @property
@@ -169,11 +169,11 @@ class Sum(Summable):
 
 @dataclass(frozen=True)
 class Sent:
-    """What a dispatch sends in addition to models, available in ``client.state`` during local training.
+    """Tensors that a dispatch sends in addition to models, in ``client.state`` during local training.
 
     >>> dispatch = {"all": Average(torch.tensor([0.5, 0.5])), "drift": Sent(torch.zeros(1, 10))}
 
-    It counts as traffic, unless `Server.count` states otherwise.
+    They count as traffic unless `Server.count` states otherwise.
 
     Attributes:
         tensors: (K, ...) for the K participants, or (1, ...) for all of them; or such tensors by name.
@@ -188,14 +188,14 @@ Mixing = Mapping[str, "Matrix | Tensor"]
 tensor, the later one applies.
 """
 Dispatch = Mapping[str, "Matrix | Tensor | Sent"]
-"""A mixing, and new names of what else is sent to the participants."""
+"""A mixing, plus what else is sent to the participants, under new names."""
 
 
 def check_rows(matrix: Matrix, where: str = "mixing") -> None:
-    """Check that W is non-negative with rows that sum to 1 (the printed defects of several papers).
+    """Check that W is non-negative and that its rows sum to 1, which several papers' equations violate.
 
     Raises:
-        InvalidInput: it is not; the message says ``where``. On a GPU an assertion fails later instead.
+        InvalidInput: W is invalid; the message says ``where``. On a GPU, an assertion fails later instead.
     """
     if isinstance(matrix, Identity):
         return
@@ -234,12 +234,12 @@ def normalised(weights: Tensor) -> Tensor:
 
 
 def per_row(numbers: Tensor, stack: Tensor) -> Tensor:
-    """A number for each row of ``stack`` (K, *shape), as (K, 1, ..., 1) of its type."""
+    """``numbers`` (K,) as (K, 1, ..., 1), in the dtype of ``stack`` (K, *shape)."""
     return numbers.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
 
 
 def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tensor:
-    """The new rows (R, *shape) that ``matrix`` makes from the rows of ``old`` (n, *shape) that it needs.
+    """Apply ``matrix`` to ``old`` (n, *shape), and return the new rows (R, *shape).
 
     A sum of values (1, *shape) gives one row.
     """
@@ -257,7 +257,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tens
         and old.values.device == weights.device
         and weights.device.type == "cpu"
     ):
-        # The stored rows, without a copy for every client.
+        # Multiply the stored rows, without a copy for every client.
         weights = weights.new_zeros(len(weights), len(old.values)).index_add_(1, old.rows.at, weights)
         sources = old.values
     else:
@@ -270,7 +270,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tens
 
 
 def _all_rows(old: Tensor | CopyOnWriteTensor, matrix: Identity | Dense | Masked | Tensor) -> Tensor:
-    """(n, *shape), the rows that ``matrix`` changes and those that it does not."""
+    """All rows (n, *shape) after ``matrix``, changed or not; a value (1, *shape) as it is."""
     if isinstance(matrix, Identity):
         return old[:]
     if not isinstance(matrix, Dense | Masked):

@@ -22,7 +22,7 @@ FORMAT = "pfl models, version 1"
 
 
 def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: Mapping[str, str]) -> None:
-    """Write the current models of ``runs``, seeds of one configuration, and what it takes to use them.
+    """Write the current models of ``runs``, seeds of one configuration, and everything needed to use them.
 
     Args:
         plugins: the digests of the method and the network, by component, if they come from plugins.
@@ -50,12 +50,12 @@ def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: 
 
 
 def read_models(path: Path) -> dict[str, Any]:
-    """The content of a file that `save_models` wrote; no code in it runs.
+    """The content of a file that `save_models` wrote; no code in it is run.
 
     Returns:
         ``config``, ``data``, ``plugins``, and under ``seeds``, for each seed: ``round``;
         ``tensors``, the stored models by name, (clients, *shape), or (1, *shape) if all clients share one;
-        ``personal``, likewise the tensors that differ in the models evaluated at the method's headline;
+        ``personal``, in the same form, those that differ in the models evaluated at the method's headline;
         ``client_state``; and ``train``, the clients' numbers of training samples.
 
     Raises:

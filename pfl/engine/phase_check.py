@@ -1,4 +1,4 @@
-"""Checks of a local program: of its phases before a backend runs them, and of what its hooks return."""
+"""Checks of a local program: its phases before a backend runs them, and what its hooks return."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pfl.engine.returned import check_tensor, wrong_type
 
 
 def check_phases(where: str, phases: Any, groups: Groups) -> None:
-    """Check a local program, which ``where`` returned or gave.
+    """Check a local program, which ``where`` returned or was given.
 
     Raises:
-        InvalidInput: it is no tuple of phases, or a phase has an unknown group, nothing to train or an
-            impossible number.
+        InvalidInput: it is not a tuple of phases, or a phase has an unknown group, nothing to train or an
+            invalid number.
     """
     if not isinstance(phases, tuple | list):
         raise wrong_type(where, phases, "a tuple of Phase(...)")
@@ -67,7 +67,7 @@ def check_gradient(method: Method, returned: Any, client: Client) -> None:
     """Check what a phase's ``gradient`` returned for a client.
 
     Raises:
-        InvalidInput: it is no pair of a tensor for each parameter in training and a scalar.
+        InvalidInput: it is not a pair of a tensor for each parameter in training, by name, and a scalar.
     """
     where = f"{type(method).__name__}: Phase(gradient)"
     accepted = "a mapping from the parameters in training to tensors, and the loss"
@@ -85,7 +85,7 @@ def check_step(method: Method, returned: Any, client: Client) -> None:
     """Check what a phase's ``step`` returned for a client.
 
     Raises:
-        InvalidInput: it is no `Step` with values of parameters in training and a scalar.
+        InvalidInput: it is not a `Step` with values of parameters in training and a scalar.
     """
     where = f"{type(method).__name__}: Phase(step)"
     if not isinstance(returned, Step):

@@ -18,10 +18,10 @@ from pfl.engine.metrics import Measured, Metrics
 
 @dataclass(frozen=True)
 class Versions:
-    """Of what ran.
+    """Software versions.
 
     Attributes:
-        compiler: of the CPU kernels; None without one.
+        compiler: that of the CPU kernels, or None.
     """
 
     python: str
@@ -35,9 +35,9 @@ class Hardware:
     """The hardware of a simulation.
 
     Attributes:
-        threads: of one simulation.
-        workers: processes that share the clients of its rounds.
-        gpu: its name; None on a CPU.
+        threads: CPU threads.
+        workers: processes that share the clients of a round.
+        gpu: name of the GPU; None on a CPU.
     """
 
     cpu: str
@@ -60,7 +60,7 @@ class Result:
     Attributes:
         metrics: accuracies, curves, per-client accuracies and traffic.
         measured: time and memory.
-        measurements: what ``measure`` returned, unless None, round after round.
+        measurements: results of ``measure`` other than None, in the order of the rounds.
         labels: identify the run in frames and plots, for example by method and seed.
     """
 
@@ -91,7 +91,7 @@ def hardware(execution: Execution, device: Any) -> Hardware:
 
 
 def versions() -> Versions:
-    """The versions of what runs."""
+    """The versions of the running software."""
     import torch
 
     return Versions(

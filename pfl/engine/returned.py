@@ -1,4 +1,4 @@
-"""Messages about what hooks of methods returned, and the checks that they share."""
+"""Shared checks of what a method's hooks return, and their messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_tensor(where: str, value: Any, shape: Sequence[int], accepted: str = "
     """Check what the hook ``where`` returned, or a part of it.
 
     Raises:
-        InvalidInput: it is no tensor of that ``shape``.
+        InvalidInput: it is not a tensor of this ``shape``.
     """
     if not isinstance(value, Tensor):
         raise wrong_type(where, value, f"{accepted} of shape {tuple(shape)}")
@@ -27,10 +27,10 @@ def check_tensor(where: str, value: Any, shape: Sequence[int], accepted: str = "
 
 
 def check_scores(where: str, scores: Any, images: int, classes: int | None = None) -> None:
-    """Check logits or scores of a number of ``images``; by default, of any number of classes.
+    """Check logits or scores of a number of ``images``, by default for any number of classes.
 
     Raises:
-        InvalidInput: they are no tensor (images, classes); the message names the hook ``where``.
+        InvalidInput: they are not a tensor (images, classes); the message names the hook ``where``.
     """
     counted = isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[0] == images
     if counted and classes in (None, scores.shape[1]):
@@ -45,10 +45,10 @@ def check_stacks(where: str, nested: Any, *rows: int) -> None:
     """Check tensors, nested by name, that the hook ``where`` returned or stored.
 
     Args:
-        rows: accepted lengths of the first dimension of each; by default any shape.
+        rows: accepted lengths of their first dimension; by default any shape.
 
     Raises:
-        InvalidInput: one is no tensor, or has another length.
+        InvalidInput: one is not a dense tensor without gradient, or has another length.
     """
     accepted = f"a tensor ({' or '.join(map(str, rows))}, ...)" if rows else "a tensor"
     for path, value in tree_leaves_with_path(nested):
@@ -63,10 +63,10 @@ def check_stacks(where: str, nested: Any, *rows: int) -> None:
 
 
 def name_of(method: object, hook: str) -> str:
-    """The ``method`` and its ``hook``, as messages name them."""
+    """The name of a ``hook`` in messages, as in "FedAvg.aggregate"."""
     return f"{type(method).__name__}.{hook}"
 
 
 def wrong_type(where: str, returned: Any, accepted: str) -> InvalidInput:
-    """The error for a return value of another type than is ``accepted``."""
+    """The error for a return value whose type is not ``accepted``."""
     return InvalidInput(where, f"a return value of type {type(returned).__name__}", accepted)

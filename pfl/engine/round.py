@@ -57,7 +57,7 @@ def end_round(server: Server, method: Method, task: Task, trained: Trained) -> N
 
 
 def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
-    """Send every participant what the ``hook`` of the method returned."""
+    """Send every participant what the method's ``hook`` returned."""
     check_mixing(server, hook, start)
     server.sent = {name: value.tensors for name, value in start.items() if isinstance(value, Sent)}
     for name, tensors in server.sent.items():
@@ -73,7 +73,7 @@ def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
 
 
 def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
-    """(K, *shape), one of the participants' tensors as ``matrix`` makes it from the stored ones."""
+    """The participants' start (K, *shape) of one tensor: ``matrix`` applied to the stored rows."""
     if isinstance(matrix, Tensor):
         return matrix.expand_as(server.received[name])
     if isinstance(matrix, Identity):
@@ -110,7 +110,7 @@ def aggregate(server: Server, mixing: Mixing) -> None:
 
 
 def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | Tensor]:
-    """Tensor name to matrix or new value, counted as traffic; a matrix of many tensors is checked once."""
+    """Tensor name to matrix or new value, counted as traffic; a matrix of several tensors is checked once."""
     stored = server.bank.stacks
     matrices = {
         name: matrix.to(stored[name].dtype) if isinstance(matrix, Tensor) else matrix

@@ -28,7 +28,7 @@ _PLAIN = (
     "measurements",
     "held_out",
 )
-"""Attributes that a checkpoint stores as they are."""
+"""Attributes that a checkpoint stores unchanged."""
 
 
 @dataclass
@@ -36,11 +36,11 @@ class SeedRun:
     """One seed of one configuration in progress.
 
     Attributes:
-        unread: (K,) losses of the participants in each round since `read`, on the device.
-        losses: the mean of each round's since the last evaluation that training followed.
-        held_out: accuracies on the samples that decide when to stop.
-        ids: (n,) the number of each client in the partition.
-        test_unseen: tests the clients that take no part; None without such clients.
+        unread: the participants' losses (K,) of each round since the last `read`, on the device.
+        losses: the mean loss of each round since the last evaluation; `finish` keeps them.
+        held_out: accuracies on the samples held out for early stopping.
+        ids: (n,) the index of each client in the partition.
+        test_unseen: evaluates the unseen clients; None if there are none.
     """
 
     method: Method
@@ -82,10 +82,10 @@ class SeedRun:
         self.unseen = Unseen.from_dict(own) if (own := state["unseen"]) else None
 
     def read(self) -> bool:
-        """Wait for the losses of the rounds since the last call, and note whether the last one diverged.
+        """Wait for the losses of the rounds since the last call, and record whether the last round diverged.
 
         Returns:
-            Whether an earlier one did. Then the rounds after it should not have been computed.
+            Whether an earlier round diverged, so that the rounds after it must be discarded.
         """
         each = torch.cat(self.unread).cpu().split([len(losses) for losses in self.unread])
         self.unread = []
@@ -111,39 +111,39 @@ class SeedRun:
 
     @property
     def ended(self) -> bool:
-        """Whether no further round follows, whatever the number of rounds."""
+        """Whether the run has diverged or was stopped."""
         return self.diverged_at is not None or self.stopped_at is not None
 
     def reaches_plateau(self) -> bool:
-        """Evaluate on the samples that decide when to stop. Returns whether this is the moment."""
+        """Evaluate on the samples held out for early stopping; return whether training should stop."""
         config, headline = self.server.config, self.method.headline
         scores, _, _ = evaluate(self.server, self.method, {}, (headline,), self.server.federation.held_out)
         self.held_out = [*self.held_out, scores[headline].pooled]
         return is_plateau(self.held_out, config.patience, config.min_delta)
 
     def finish(self) -> None:
-        """End with an evaluation at all moments, with the metrics beside accuracy and the unseen clients."""
+        """Run the final evaluation: all moments, the metrics other than accuracy, and the unseen clients."""
         self.evaluate()
         self.client_metrics = client_metrics(self.server, self.method, self.server.config.metrics)
         if any(math.isnan(scores.loss) for scores in self.history[-1].moments.values()):
-            # In the last step, of which no loss was computed in training.
+            # It diverged in the last step, after which training computes no loss.
             self.diverged_at = self.server.round
         self.unseen = self.test_unseen() if self.test_unseen and self.diverged_at is None else None
 
     def stop(self) -> None:
-        """End before the last round; the last evaluation takes the place of one after the same round."""
+        """End before the last round; the final evaluation replaces a regular one after the same round."""
         if self.history and self.history[-1].round == self.server.round:
             self.losses = [self.history.pop().train_loss]
         self.finish()
         self.stopped_at = self.server.round
 
     def reopen(self, eval_every: int, chosen: Sequence[str]) -> None:
-        """Reduce the evaluation of what was the last round to what it is if more rounds follow.
+        """Turn the final evaluation back into a regular one, because more rounds follow.
 
         Args:
-            chosen: the moments of evaluations before the last one; () means all moments.
+            chosen: the moments of regular evaluations; () means all moments.
         """
-        if not math.isfinite(self.losses[-1]):  # diverged in training, and ends there in any case
+        if not math.isfinite(self.losses[-1]):  # diverged in training
             return
         self.diverged_at = None
         config = self.server.config
@@ -186,7 +186,7 @@ class SeedRun:
 
 
 def is_plateau(accuracies: Sequence[float], patience: int, min_delta: float) -> bool:
-    """Whether the last ``patience`` accuracies exceed the best of those before by no more than ``min_delta``.
+    """Whether none of the last ``patience`` accuracies exceeds the earlier best by more than ``min_delta``.
 
     >>> [is_plateau(accuracies, 2, 0.5) for accuracies in ([70], [70, 70.4, 70.6], [70, 70.4, 70.5])]
     [False, False, True]

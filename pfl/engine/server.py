@@ -42,7 +42,7 @@ LARGEST_ON_DEVICE = 2 << 30  # bytes; a store that could grow larger is kept in 
 
 
 class Server:
-    """Knowledge and state of the server; there is one server per seed.
+    """The server's knowledge and state; there is one server per seed.
 
     >>> def trained(server, network):
     ...     return len(server.participants)
@@ -59,24 +59,24 @@ class Server:
     Attributes:
         program: the clients' local program.
         federation: the clients' data.
-        samples: n arrays of pooled indices, what each client trains on.
-        held_out: n arrays of the indices that `hold_out` took from ``samples``.
+        samples: n arrays of pooled indices, each client's training samples.
+        held_out: n arrays of the indices that `hold_out` removed from ``samples``.
         positions: (n,) minibatches that each client has drawn from its class stream.
         groups: parameter groups of a client's networks.
         initial: name to (1, *shape), the common initialisation.
-        bank: the stored value of every client's tensors, mixed as the method says.
+        bank: the client store, which holds every client's tensors and is mixed by the method.
         local: the tensors that mixing changes, as each client's last local training left them.
         round: the current round, from 1; 0 before the first.
-        rounds_read: whether `rounds` was read, so that what was computed may depend on it.
+        rounds_read: whether `rounds` was read, so that results may depend on it.
         participants: (K,) clients of the current round.
         participant_ids: the same in host memory, to avoid waiting for the device.
         received: name to (K, *shape), the tensors that the participants started from.
         sent: what else was sent to them, (K, ...) or (1, ...) each; see `pfl.engine.mixing.Sent`.
-        trained: name to (K, *shape), the tensors that they trained, for their own further work (`collect`).
+        trained: name to (K, *shape), the tensors that they trained, for further work by them (`collect`).
         matrices: name to the matrix or value that mixed or replaced the tensor in this round.
-        traffic: of this round.
+        traffic: the traffic of this round.
         state: the method's tensors on the server: name to a tensor, or to a dictionary of tensors by name.
-        client_state: likewise the method's tensors of all clients, (n, ...) each.
+        client_state: the method's tensors of all clients in the same form, (n, ...) each.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Server:
 
     @cached_property
     def _labels(self) -> np.ndarray:
-        """(N,) of all pooled images."""
+        """(N,) labels of all pooled images."""
         return self.federation.labels.cpu().numpy()
 
     # ---- what the server knows -------------------------------------------------------------------------
@@ -144,8 +144,8 @@ class Server:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of the whole simulation. Once a method has read it, the simulation cannot be
-        continued to more rounds; so read it here, not in ``config``."""
+        """The total number of rounds. Read it here, not in ``config``: once a method has read it, the
+        simulation cannot be continued to more rounds."""
         self.rounds_read = True
         return self.config.rounds
 
@@ -170,7 +170,7 @@ class Server:
 
     @property
     def others(self) -> Tensor:
-        """(n - K,) the clients that are no participants."""
+        """(n - K,) the clients that do not participate."""
         return self.everybody[~torch.isin(self.everybody, self.participants)]
 
     @property
@@ -192,9 +192,9 @@ class Server:
         return Average(normalised(torch.ones_like(self.sizes[self.participants])))
 
     def hold_out(self, share: float) -> None:
-        """Take ``share`` of every client's training samples away, class by class, into ``held_out``.
+        """Move ``share`` of every client's training samples, class by class, to ``held_out``.
 
-        To be called in `Method.initialise`: the split is fixed by a stream of the seed.
+        Call it in `Method.initialise`. The seed determines the split.
         """
         kept, self.held_out = split(list(self.samples), self._labels, share, self.seed, "held out")
         stored = self.config.batch_order == "fixed"  # minibatches follow the order of the partition
@@ -208,12 +208,12 @@ class Server:
         return on_device(torch.tensor(counts, dtype=torch.float64), self.federation.device)
 
     def _ids(self, clients: Tensor) -> list[int]:
-        """``clients`` (K,) as numbers; the participants' are at hand."""
+        """``clients`` (K,) as integers; those of the participants are already on the host."""
         known = clients is self._participants
         return (self.participant_ids if known else clients).tolist()
 
     def scalars(self, *groups: str) -> int:
-        """Scalars of one client in ``groups``, statistics only where they are mixed."""
+        """Scalars of one client in ``groups``; running statistics count unless they are local."""
         names = {name for group in groups for name in self.groups[group]}
         if self.config.bn_stats == "local":
             names -= set(self.groups["bn_stats"])
@@ -234,7 +234,7 @@ class Server:
 
         Args:
             what: a name; the name of a tensor replaces what the engine counts for that tensor.
-            down, up: scalars, all participants together.
+            down, up: scalars over all participants.
         """
         self.traffic.override(what, down, up)
 
@@ -284,12 +284,12 @@ class Server:
         """Let ``clients`` (K,) train outside the round's own training, from ``tensors`` (K, *shape).
 
         Args:
-            purpose: of the random streams; the round is part of their key.
+            purpose: selects the random streams, together with the round.
         """
         return self._run(self.task(purpose, clients, tensors, phases, {}))
 
     def adapt(self, phases: Sequence[Phase]) -> None:
-        """Let the participants train what they received, and store it; nothing is mixed.
+        """Let the participants train what they received, and store the result without mixing.
 
         For `Method.adapt`. The learning rate is that of the configuration, without a schedule.
         """
@@ -317,7 +317,7 @@ class Server:
         phases: Sequence[Phase],
         sent: State,
     ) -> Task:
-        """The local training of ``clients`` as a backend takes it."""
+        """The local training of ``clients`` as a task for a backend."""
         hook = _HOOKS.get(purpose, f"train({purpose!r})")
         check_phases(f"{type(self.program.method).__name__}.{hook}", phases, self.groups)
         ids = self._ids(clients)
@@ -339,10 +339,10 @@ class Server:
         )
 
     def _by_class(self, client: int, samples: np.ndarray) -> np.ndarray:
-        """``samples`` class by class, the classes in an order that is drawn for the client.
+        """``samples`` grouped by class, with a random order of the classes for each client.
 
-        LGA and PLGA store a client's classes as the client drew them. A partition keeps ascending indices, so
-        the order is drawn here, from a stream of the run's seed.
+        LGA and PLGA store a client's classes in the order in which it drew them. A partition keeps ascending
+        indices, so the order is drawn here from the run's seed.
         """
         rank = generator(self.seed, "class order", client=client).permutation(self.federation.classes)
         return samples[np.argsort(rank[self._labels[samples]], kind="stable")]
@@ -358,7 +358,7 @@ class Server:
         """Sums of a statistic over data, for the models ``tensors`` (K, *shape) in evaluation mode.
 
         Args:
-            clients: (K,) whose client state each model sees.
+            clients: (K,) the client whose state each model uses.
             samples: K arrays of pooled indices; by default the clients' training samples.
             each: return the statistic of each sample instead of the sum.
 

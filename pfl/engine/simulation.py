@@ -34,34 +34,34 @@ from pfl.models._network import Network
 
 BYTES_PER_SCALAR = 4
 AHEAD = 20
-"""Rounds whose losses a GPU's host may not know yet."""
+"""Maximum number of rounds queued on a GPU before the host reads their losses."""
 MOST_KEPT = 256 << 20
-"""Bytes of a simulation's state up to which it is copied, to go back to. In rounds of larger ones the host's
-work takes a small share."""
+"""Maximum bytes of a state that is copied for a rollback. With larger ones, the host's share of a round is
+small."""
 
 OnRound = Callable[[int, int, Evaluated | None], object]
-"""Called after every round with the round, the number of rounds, and the newest evaluation (of the first
-seed). It may raise `Stop`."""
+"""Called after every round with the round, the number of rounds, and the latest evaluation of the first seed.
+It may raise `Stop`."""
 
 
-class Stop(Exception):  # noqa: N818 - a signal like StopIteration, and no error
-    """Raised by ``on_round``: end the simulation after this round, and return its results."""
+class Stop(Exception):  # noqa: N818 - a signal like StopIteration, not an error
+    """Raise it in ``on_round`` to end the simulation after this round and return its results."""
 
 
 Measure = Callable[[Server, Network], Any]
-"""Called after every round with the state of a seed's federation and with the clients' network, to which a
-client's tensors can be bound. What it returns is kept, unless None: numbers, strings, lists, mappings."""
+"""Called after every round with the server of each seed and with the clients' network, to which a client's
+tensors can be bound. Results other than None are kept: numbers, strings, lists, mappings."""
 
 
 def client_network(
     config: Config, method: Method, network: Callable[[Shape, int], Network], federation: Federation
 ) -> Network:
-    """A client's networks, on the device and in the dtype of ``federation``."""
+    """The networks of a client, on the device and in the dtype of ``federation``."""
     net = method.client_network(network(federation.shape, federation.classes), federation)
     if not isinstance(net, Network):
         raise wrong_type(name_of(method, "client_network"), net, "a Network, perhaps with further submodules")
     for module in net.modules():
-        if isinstance(module, Network):  # a method may have given its clients a second one
+        if isinstance(module, Network):  # methods may add networks
             module.bf16 = config.precision == "bf16"
     return net.to(device=federation.device, dtype=federation.dtype)
 
@@ -70,16 +70,16 @@ class Simulation:
     """The rounds of a simulation, for all its configurations and seeds.
 
     Args:
-        configs: validated, and alike but for the learning rate, real-valued hyperparameters, and those that
-            only the adaptation before an evaluation reads; what trains alike is trained once.
-        methods: of each configuration, with its hyperparameters.
-        network: builds the network, of images' shape and number of classes.
-        federation: the clients' data, for all seeds or for each.
-        seeds: each configuration has one federation per seed.
+        configs: validated configurations that differ only in the learning rate, real-valued hyperparameters,
+            and those that only the adaptation before an evaluation reads, which share one training.
+        methods: the method of each configuration, with its hyperparameters.
+        network: builds the network from the shape of the images and the number of classes.
+        federation: the clients' data, one federation for all seeds or one per seed.
+        seeds: each configuration is run once per seed.
         backend: runs local programs and evaluations.
-        measure: called after every round, with the federation of each seed.
+        measure: called after every round, with the server of each seed.
         moments: as in `pfl.core.config.Execution`.
-        everybody: for each federation, all clients where some take no part; by default nobody else.
+        everybody: for each federation, all clients including unseen ones; by default there are none.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Simulation:
         everybody: Sequence[Everybody] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
-        whole = [of.federation for of in everybody] or federations
-        self.partitions = [of.partition for of in whole] * len(configs)
+        complete = [clients.federation for clients in everybody] or federations
+        self.partitions = [federation.partition for federation in complete] * len(configs)
         self.moments = moments
         self.configs = configs
         self.config = configs[0]
@@ -110,7 +110,8 @@ class Simulation:
         for config, method in zip(configs, methods, strict=True):
             everybodies: Sequence[Everybody | None] = everybody or [None] * len(seeds)
             self.runs += [
-                self._start(config, method, *of) for of in zip(federations, seeds, everybodies, strict=True)
+                self._start(config, method, *inputs)
+                for inputs in zip(federations, seeds, everybodies, strict=True)
             ]
         self.program = self.runs[0].server.program
         self.seconds = 0.0
@@ -125,7 +126,7 @@ class Simulation:
             net = self._build(method, federation, seed)
             return Server(config, federation, seed, method, net, self.backend, self.stopwatch, template)
 
-        # One template serves all runs: backends bind each client's own tensors to it.
+        # All runs share one template, to which backends bind each client's tensors.
         template = self.runs[0].server.program.net if self.runs else None
         training = (seed, config.lr, method.as_trained())
         first = self._by_training.get(training)
@@ -147,7 +148,7 @@ class Simulation:
 
     @property
     def training_seconds(self) -> float:
-        """Of the clients' computations so far, without evaluations."""
+        """Seconds of the clients' computations so far, without evaluations."""
         return self.stopwatch.seconds
 
     @property
@@ -157,11 +158,11 @@ class Simulation:
     def run(
         self, execution: Execution, on_round: OnRound | None = None, identity: Sequence[Any] = ()
     ) -> list[Result]:
-        """Run the pending rounds up to ``execution.until``, from the checkpoint in
+        """Run the pending rounds up to ``execution.until``, resuming from the checkpoint in
         ``execution.checkpoint_dir`` if there is one.
 
         Args:
-            identity: names the code and the configurations; a checkpoint with a different one is refused.
+            identity: identifies the code and the configurations; a checkpoint of another one is rejected.
         """
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
         fingerprint = self._fingerprint(identity) if folder else ""
@@ -193,14 +194,14 @@ class Simulation:
         return [self._result(run, execution) for run in self.runs]
 
     def advance(self) -> None:
-        """One round of every run that has not diverged, evaluation included."""
+        """Run one round, with its evaluation, of every run that has not ended."""
         self._go_to(self.round + 1)
 
     def _next_stop(self, until: int, saves: bool) -> int:
-        """The round at whose end the host next waits for the device, ``until`` at the latest.
+        """The round at whose end the host next waits for the device, at most ``until``.
 
-        On a CPU it is the next round. A GPU gets the work of several rounds at once, up to an evaluation or,
-        if one ``saves`` them, a checkpoint, so that it does not wait for the host between two rounds.
+        On a CPU it is the next round. A GPU receives several rounds at once, so that it does not wait for the
+        host between them: up to an evaluation or, if the simulation ``saves`` them, a checkpoint.
         """
         following = self.round + 1
         if self.federation.device.type == "cpu" or self.measure:
@@ -212,13 +213,13 @@ class Simulation:
         return min(until, *(-(-following // period) * period for period in periods))
 
     def _go_to(self, stop: int, tell: Callable[[], None] = lambda: None) -> None:
-        """The rounds up to ``stop`` of every run that has not diverged, and the evaluations due at its end.
+        """Run the rounds up to ``stop`` of every run that has not ended, and the evaluations due then.
 
-        Only at the end does the host see whether a run has diverged. If one did before the last round, all
-        rounds are computed again, one by one, as this run ends there.
+        Only at the end does the host learn whether a run has diverged. If one did before the last round, all
+        rounds are computed again one by one, so that it ends there.
 
         Args:
-            tell: called after every round but the last.
+            tell: called after every round except the last.
         """
         runs = self._alive()
         stopped: Stop | None = None
@@ -244,7 +245,7 @@ class Simulation:
             raise stopped
 
     def _compute_round(self, runs: Sequence[SeedRun]) -> None:
-        """One round of ``runs``."""
+        """Compute one round of ``runs``."""
         servers = list(dict.fromkeys(run.server for run in runs))
         tasks = [begin_round(server, server.program.method) for server in servers]
         results = dict(zip(servers, self._train(tasks), strict=True))
@@ -260,7 +261,7 @@ class Simulation:
                 run.measurements += [] if measurement is None else [measurement]
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
-        """What each task returns; tasks that are alike are trained together."""
+        """The result of each task; tasks of the same structure are trained together."""
         alike: dict[Any, list[int]] = {}
         for number, task in enumerate(tasks):
             alike.setdefault(task.structure, []).append(number)
@@ -303,8 +304,7 @@ class Simulation:
     # ---- checkpoints and results -----------------------------------------------------------------------
 
     def _fingerprint(self, identity: Sequence[Any]) -> str:
-        """What the simulation computes, the code that does, and the moments that its history has; every
-        checkpoint carries it."""
+        """Identifies what is computed, the code and the moments of the history, in every checkpoint."""
         runs = [
             (run.server.seed, partition.data_checksum, partition.checksum)
             for run, partition in zip(self.runs, self.partitions, strict=True)
@@ -325,7 +325,7 @@ class Simulation:
         return [run.state() for run in self.runs]
 
     def _restore(self, states: Sequence[dict[str, Any]]) -> None:
-        """Put back what `_runs_state` returned."""
+        """Restore what `_runs_state` returned."""
         for run, state in zip(self.runs, states, strict=True):
             run.restore(state)
 
@@ -353,7 +353,7 @@ class Simulation:
             self.stopwatch.seconds = float(state["training_seconds"])
 
     def _continue(self, rounds: int) -> None:
-        """Make the restored state of a simulation of fewer ``rounds`` what it is in this one.
+        """Adapt the restored state of a simulation with fewer ``rounds`` to this one.
 
         Raises:
             InvalidInput: the state may depend on the number of rounds.

@@ -29,10 +29,10 @@ Stacks = Mapping[str, Tensor]
 
 
 class PerClientHyperparameters:
-    """The learning rate and the method's numbers in a phase of a stack.
+    """The clients' learning rates and real-valued hyperparameters in a phase.
 
     Args:
-        programs, phases, rates: (K,), one per client; they differ in these numbers only.
+        programs, phases, rates: one per client; they differ only in these numbers.
 
     Attributes:
         common: the numbers that are the same for all clients, by name, in a tuple.
@@ -61,12 +61,12 @@ class PerClientHyperparameters:
 
 
 class Stack:
-    """Clients in training, those with most steps first, in memory that is not reallocated.
+    """Clients in training, by decreasing number of steps, in memory that is not reallocated.
 
     Attributes:
         params, start, state: (K, *shape) each.
         losses: (K,) the sum over each client's steps, float64.
-        runners: of its phases.
+        runners: one per phase.
     """
 
     def __init__(self, task: Task, numbers: Sequence[PerClientHyperparameters], capture: Capture | None):
@@ -93,7 +93,7 @@ class Stack:
         self.losses.zero_()
 
     def trained(self, order: np.ndarray, steps: np.ndarray, samples: int) -> Trained:
-        """The trained tensors in the order of the task; ``steps`` (K,) of each client in that order."""
+        """The results in the order of the task; ``steps`` (K,) are each client's, in the same order."""
         device = self.losses.device
         at = on_device(np.argsort(order), device)
         return Trained(
@@ -118,7 +118,7 @@ class PhaseRunner:
     Args:
         numbers: hyperparameters of the clients, in the order of the stack.
         capture: records its steps; `None` means that nothing is recorded.
-        largest: samples of the largest client, which has most steps.
+        largest: number of samples of the largest client, which has the most steps.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class PhaseRunner:
         self._inputs: StepInputs | None = None
 
     def run(self, plans: list[list[StepBatches]]) -> int:
-        """Do all steps of the phase; returns the number of samples that they see."""
+        """Run all steps of the phase; return the number of samples processed."""
         tables = Tables.of(self.program, plans, self._inputs.width if self._inputs else 0)
         if self._inputs is None or not self._inputs.fit(tables):
             self._inputs = StepInputs(tables, max(self._most_steps, len(tables.indices)), self.program)
@@ -150,7 +150,7 @@ class PhaseRunner:
         return self.phase.repeat * tables.samples
 
     def _step(self, active: int) -> None:
-        """The next step, of the first ``active`` clients, in place."""
+        """Run the next step of the first ``active`` clients in place."""
         assert self._inputs is not None
         inputs = self._inputs.take(active)
         stack = self.stack
@@ -186,7 +186,7 @@ class PhaseRunner:
         batches: list[Any],
         numbers: Stacks,
     ) -> Any:
-        """One client's gradient of the phase's loss, or the phase's own direction, and the loss."""
+        """One client's gradient of the phase's loss, or the phase's custom gradient, and the loss."""
         program, phase, _ = self._of(numbers)
         client = program.client({**others, **weights}, start, state, self.trained)
         if phase.gradient is None:
@@ -205,7 +205,7 @@ class PhaseRunner:
         batches: list[Any],
         numbers: Stacks,
     ) -> Any:
-        """One client's new parameters and state after the phase's own step, and the loss."""
+        """One client's new parameters and state after the phase's custom step, and the loss."""
         program, phase, lr = self._of(numbers)
         client = program.client({**others, **weights}, start, state, self.trained)
         assert phase.step is not None
@@ -214,7 +214,7 @@ class PhaseRunner:
         return (dict(stepped.params), dict(stepped.state)), stepped.loss
 
     def _of(self, numbers: Stacks) -> tuple[Program, Phase, float | Tensor]:
-        """Program, phase and learning rate of the client with its own ``numbers``: name to ()."""
+        """Program, phase and learning rate of the client with these ``numbers``, name to ()."""
         own = dict(numbers)
         lr = own.pop("lr", self.lr)
         if not own:
@@ -234,7 +234,7 @@ class PhaseRunner:
 
 
 def for_all_clients(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``function`` returns for each client, with the client axis first: `torch.vmap`.
+    """Apply ``function`` to all clients with `torch.vmap`; the result's first axis is that of the clients.
 
     Args:
         arguments: nested tensors, all with the client axis first.

@@ -3,9 +3,9 @@
 This is the fast backend on a GPU. Clients are ordered by their number of steps, so that the clients still
 training are a prefix of the stack, and none is padded to the longest. Only batches are padded, to the largest
 of the round, with rows that the loss and batch norm ignore. Clients of several configurations share a stack,
-each with its own learning rate and hyperparameters. On a GPU, steps of as many clients as an earlier step had
-are replayed (`pfl.engine.graphs`). If memory does not suffice for all clients at once, they are stacked in
-chunks; the results are then the same up to rounding.
+each with its own learning rate and hyperparameters. On a GPU, a step with the same number of clients as an
+earlier one is replayed (`pfl.engine.graphs`). Clients that do not fit into memory at once are stacked in
+chunks; results are unaffected up to rounding.
 """
 
 from __future__ import annotations
@@ -33,23 +33,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_RECORDED = 4
-"""Stacks with recorded steps that are kept: of the round's training, and of other computations that a method
-asks of clients."""
+"""Number of stacks whose recorded steps are kept, for training and other computations of clients."""
 
 IMAGES = 8192  # at once in an evaluation
-IMAGES_ON_GPU = 65536  # where fewer leave the host the limit
+IMAGES_ON_GPU = 65536  # with fewer, the host is the bottleneck
 
 
 class StackedBackend:
     """See `pfl.engine.local_training.Backend`.
 
     Args:
-        captures: makes the recorder of a stack's steps; steps of later rounds are replayed. `None` means
+        captures: creates the recorder of a stack's steps, which are replayed in later rounds. `None` means
             that nothing is recorded.
 
     Attributes:
-        clients: at most this many are trained at once; `None` means all. Halved when memory does not suffice.
-        images: at most this many at once, over all models of an evaluation. Halved likewise.
+        clients: maximum number of clients trained at once; `None` means all. Halved if memory runs out.
+        images: maximum number of images evaluated at once, over all models. Halved if memory runs out.
     """
 
     processes = 1
@@ -65,7 +64,7 @@ class StackedBackend:
 
         def in_chunks(size: int) -> Trained:
             if size < asked:
-                self._recorded.clear()  # for more clients than there is memory for
+                self._recorded.clear()  # recorded for more clients than fit into memory
                 memory.release()
             starts = range(0, count, size)
             return Trained.joined([self._train(task.part(slice(i, i + size))) for i in starts])
@@ -127,14 +126,14 @@ class StackedBackend:
 
 
 def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
-    """``run(size)``, with the size halved until memory suffices; and the size that sufficed."""
+    """The result of ``run(size)``, with the size halved until memory suffices, and that size."""
     while True:
         try:
             return run(size), size
         except Exception as error:
             if size == 1 or not memory.ran_out(error):
                 raise
-        # Outside of the handler, since the error's traceback keeps alive the tensors that did not fit.
+        # Outside the handler, because the traceback keeps the tensors that did not fit alive.
         size //= 2
         log.warning("out of memory: going on with %d %s at once", size, what)
         memory.release()

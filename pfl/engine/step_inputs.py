@@ -13,18 +13,18 @@ from pfl.engine.local_training import Program, StepBatches
 from pfl.engine.transfer import on_device
 
 Inputs = list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]
-"""For each batch of a step what `pfl.engine.client.Batch` has, with pooled indices in the place of images and
-labels, and a leading client axis."""
+"""For each batch of a step, the fields of `pfl.engine.client.Batch` with a leading client axis, and pooled
+indices in place of images and labels."""
 
 
 class Tables(NamedTuple):
-    """What T steps of K clients see, those with most steps first; batches are padded to the largest, B.
+    """T steps of K clients, by decreasing number of steps; batches are padded to the largest, B.
 
     Attributes:
-        indices: (T, batches, K, B), pooled, 0 for padding.
-        real: the same shape, whether a row is real.
-        noise: (T, K, ...), or None if the phase asks for none.
-        keys: (T, K), or None if nothing is drawn by them.
+        indices: (T, batches, K, B) pooled indices, 0 for padding.
+        real: (T, batches, K, B), false for padding.
+        noise: (T, K, ...), or None if the phase requests none.
+        keys: (T, K), or None if no random numbers depend on them.
     """
 
     indices: np.ndarray
@@ -34,7 +34,7 @@ class Tables(NamedTuple):
 
     @staticmethod
     def of(program: Program, plans: Sequence[Sequence[StepBatches]], width: int = 0) -> Tables:
-        """Of each client's steps; ``width`` is the least B."""
+        """The tables of each client's steps; ``width`` is the minimum B."""
         breadth = max(len(mine[0].batches) if mine else 0 for mine in plans)
         lengths = np.zeros((max(map(len, plans)), breadth, len(plans)), dtype=np.int64)
         for k, mine in enumerate(plans):
@@ -55,17 +55,17 @@ class Tables(NamedTuple):
 
     @property
     def active(self) -> list[int]:
-        """The number of clients that take part in each step, a prefix of all."""
+        """The number of clients in each step, a prefix of all."""
         return self.real[:, 0, :, 0].sum(1).tolist() if self.real.size else []
 
     @property
     def samples(self) -> int:
-        """The number of samples that all steps see."""
+        """The number of samples over all steps."""
         return int(self.real.sum())
 
 
 def _by_step(values: list[list[Any]]) -> np.ndarray | None:
-    """(T, K, ...), zeros after a client's last step; None where there are no values."""
+    """(T, K, ...), zeros after a client's last step; None if there are no values."""
     first = next((value for mine in values for value in mine), None)
     if first is None:
         return None
@@ -77,46 +77,46 @@ def _by_step(values: list[list[Any]]) -> np.ndarray | None:
 
 
 class StepInputs:
-    """Tables in memory that is not reallocated, so that recorded steps find them; and which row is next.
+    """Tables in memory that is not reallocated, as recorded steps require, and the index of the next row.
 
-    The number of the row is on the device, too. So the host has nothing to copy between two steps.
+    The index is also on the device, so the host copies nothing between two steps.
 
     Args:
-        tables: of a first run.
-        steps: the most that a later run may have.
+        tables: those of the first run.
+        steps: maximum number of steps of a later run.
     """
 
     def __init__(self, tables: Tables, steps: int, program: Program):
         device, dtype = program.federation.device, program.federation.dtype
 
-        def room(table: np.ndarray | None, of: torch.dtype) -> Tensor | None:
-            return None if table is None else torch.zeros((steps, *table.shape[1:]), dtype=of, device=device)
+        def room(table: np.ndarray | None, kind: torch.dtype) -> Tensor | None:
+            return None if table is None else torch.zeros(steps, *table.shape[1:], dtype=kind, device=device)
 
         self._dtypes = (torch.int64, dtype, dtype, torch.int64)
-        self._tables = [room(table, of) for table, of in zip(tables, self._dtypes, strict=True)]
+        self._tables = [room(table, kind) for table, kind in zip(tables, self._dtypes, strict=True)]
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
 
     @property
     def width(self) -> int:
-        """The rows of a batch."""
+        """The number of rows of a batch, B."""
         assert self._tables[0] is not None
         return self._tables[0].shape[-1]
 
     def fit(self, tables: Tables) -> bool:
-        """Whether there is room for ``tables``."""
+        """Whether ``tables`` fit."""
         assert self._tables[0] is not None
         steps, *shape = tables.indices.shape
         return steps <= len(self._tables[0]) and list(self._tables[0].shape[1:]) == shape
 
     def put(self, tables: Tables) -> None:
-        """Begin with the first row of ``tables``."""
+        """Load ``tables`` and start from the first row."""
         for mine, new, dtype in zip(self._tables, tables, self._dtypes, strict=True):
             if mine is not None and new is not None:
                 mine[: len(new)] = on_device(new, mine.device, dtype)
         self._next.zero_()
 
     def take(self, active: int) -> Inputs:
-        """The next step's, of the first ``active`` clients."""
+        """The next step's inputs for the first ``active`` clients."""
         rows = (None if table is None else table.index_select(0, self._next)[0] for table in self._tables)
         index, real, noise, keys = rows
         self._next += 1

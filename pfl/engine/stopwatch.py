@@ -1,4 +1,4 @@
-"""Time of computations on a device, measured without synchronisation."""
+"""Timing of computations on a device without synchronisation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 class Stopwatch:
-    """Adds up the seconds of what is computed inside of `running`, on ``device``."""
+    """Accumulates the time of computations on ``device`` inside `running`, in seconds."""
 
     def __init__(self, device: torch.device):
         self._on_gpu = device.type == "cuda"
@@ -20,7 +20,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """So far. Waits for the device."""
+        """The time so far. Waits for the device."""
         for began, ended in self._unread:
             ended.synchronize()
             self._seconds += began.elapsed_time(ended) / 1e3
@@ -34,7 +34,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A context whose computations count."""
+        """A context in which time is measured."""
         if self._paused:
             yield
         elif self._on_gpu:
@@ -50,7 +50,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A context in which nothing counts."""
+        """A context in which no time is measured."""
         self._paused = True
         yield
         self._paused = False

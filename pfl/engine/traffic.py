@@ -1,4 +1,4 @@
-"""Traffic of one round: scalars that are sent between the server and the participants."""
+"""Traffic of one round: scalars sent between the server and the participants."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Traffic:
-    """Scalars sent down to the participants and up by them in one round, all participants together.
+    """Scalars sent down to all participants and up by them in one round.
 
-    A tensor that is used twice in a round is sent once. What a method counts itself (`Server.count`) replaces
-    what the engine counted under the same name.
+    A tensor that is used twice in a round counts once. A count by the method (`Server.count`) replaces the
+    engine's under the same name.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Traffic:
         self._overrides: dict[str, tuple[int, int]] = {}
 
     def add(self, name: str, down: int = 0, up: int = 0) -> None:
-        """Count a tensor."""
+        """Count the scalars of a tensor."""
         before_down, before_up = self._counted.get(name, (0, 0))
         self._counted[name] = max(before_down, down), max(before_up, up)
 
@@ -60,9 +60,9 @@ class Traffic:
 
 
 class Uploads(Mapping[str, "Tensor"]):
-    """What the participants trained, as the server reads it: name to (K, *shape).
+    """The participants' trained tensors as the server reads them: name to (K, *shape).
 
-    Each tensor that is read is counted as sent up by every participant.
+    Reading a tensor counts it as uploaded by every participant.
     """
 
     def __init__(self, trained: Mapping[str, Tensor], traffic: Traffic):

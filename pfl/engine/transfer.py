@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def on_device(values: np.ndarray | Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """``values`` on ``device``, and there in ``dtype``.
+    """``values`` on ``device``, converted there to ``dtype``.
 
     The copy to a GPU is asynchronous, from page-locked memory, on the current stream.
     """

@@ -1,8 +1,8 @@
 """Clients that take no part in training: they join after the last round and are tested.
 
-The seen clients train as a federation of their own, so that nothing of the unseen ones can influence it. Then
-a second server, of all clients, gets the state of the first. The unseen clients are its participants, and
-`Method.admit` decides what they receive.
+The seen clients train as a separate federation, so that the unseen ones cannot influence it. Then the state
+is copied to a second server with all clients. The unseen clients are its participants, and `Method.admit`
+decides what they receive.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FEWEST_SEEN = 2
 
 @dataclass(frozen=True)
 class SeenFirst:
-    """A partition with the clients that train before all others.
+    """A partition in which the clients that train come first.
 
     Attributes:
-        ids: (n,) the former number of each client.
-        seen: how many of them train.
+        ids: (n,) the original index of each client.
+        seen: the number of clients that train.
     """
 
     partition: Partition
@@ -51,10 +51,10 @@ class SeenFirst:
 
 
 def seen_first(partition: Partition, share: float, seed: int) -> SeenFirst:
-    """``partition`` with the unseen clients, a ``share`` of all that ``seed`` draws, at the end.
+    """``partition`` with the unseen clients, a ``share`` of all sampled by ``seed``, at the end.
 
     Raises:
-        InvalidInput: too few clients would train, or none of the others has test samples.
+        InvalidInput: too few clients would train, or no unseen client has test samples.
     """
     clients = partition.clients
     count = max(1, whole_part(share, clients))
@@ -83,14 +83,14 @@ class Everybody:
 
 
 NewServer = Callable[[Config, Federation, Method], Server]
-"""Makes a server before its first round."""
+"""Creates a server before its first round."""
 
 
-def evaluate(seen: Server, method: Method, everybody: Everybody, new_server: NewServer) -> Unseen:
-    """Let the unseen clients join after the last round of ``seen``, which is left as it is, and test them."""
-    config = dataclasses.replace(seen.config, epochs=seen.config.unseen_epochs or seen.config.epochs)
+def evaluate(trained: Server, method: Method, everybody: Everybody, new_server: NewServer) -> Unseen:
+    """Let the unseen clients join after the last round of ``trained``, which is left unchanged; test them."""
+    config = dataclasses.replace(trained.config, epochs=trained.config.unseen_epochs or trained.config.epochs)
     server = new_server(config, everybody.federation, method)
-    _admit(server, seen, method)
+    _admit(server, trained, method)
     as_received: Moment = "post_aggregation" if method.headline == "adapted" else method.headline
     received = _totals(server, method, as_received)
     method.adapt(server)
@@ -104,48 +104,48 @@ def evaluate(seen: Server, method: Method, everybody: Everybody, new_server: New
     return _result(server, everybody, (received, adapted, scratch))
 
 
-def _admit(server: Server, seen: Server, method: Method) -> None:
-    """Copy the state of ``seen`` into ``server``, and send its other clients what a new client gets.
+def _admit(server: Server, trained: Server, method: Method) -> None:
+    """Copy the state of ``trained`` to ``server``, and send its other clients what a new client receives.
 
-    A new client's tensors are at first the unweighted mean of the seen clients', which is the value of all of
-    them where these share it; its rows of the method's state are as `Method.initialise` left them.
+    A new client's tensors start as the unweighted mean of the seen clients', or as the value that these
+    share. Its rows of the method's state are those of `Method.initialise`.
     """
-    old = seen.everybody.cpu()
-    server.round = seen.round
-    server.positions[old] = seen.positions
-    counts = seen.clients, server.clients
-    server.state = _extended(seen.state, server.state, *counts)
-    server.client_state = _extended(seen.client_state, server.client_state, *counts)
-    for name, stack in seen.bank.stacks.items():
-        if stack.shape == server.bank.shape(name):  # else it depends on the clients' samples
+    old = trained.everybody.cpu()
+    server.round = trained.round
+    server.positions[old] = trained.positions
+    counts = trained.clients, server.clients
+    server.state = _extended(trained.state, server.state, *counts)
+    server.client_state = _extended(trained.client_state, server.client_state, *counts)
+    for name, stack in trained.bank.stacks.items():
+        if stack.shape == server.bank.shape(name):  # otherwise it depends on the clients' samples
             values = stack[:]
             server.bank.share(name, values[0] if stack.shared else values.mean(0))
             if not stack.shared:
                 server.bank.write(old, {name: values})
-    server.local.stacks = {name: server.bank.stacks[name].copy() for name in seen.local.stacks}
-    server.local.write(old, {name: stack[:] for name, stack in seen.local.stacks.items()})
-    server.participants = torch.arange(seen.clients, server.clients)
+    server.local.stacks = {name: server.bank.stacks[name].copy() for name in trained.local.stacks}
+    server.local.write(old, {name: stack[:] for name, stack in trained.local.stacks.items()})
+    server.participants = torch.arange(trained.clients, server.clients)
     dispatch(server, method.admit(server), "admit")
     server.bank.write(server.participant_ids, server.received)
     server.local.write(server.participant_ids, {name: server.received[name] for name in server.local.stacks})
 
 
-def _extended(old: State, new: State, seen: int, clients: int) -> State:
-    """The ``old`` state of the ``seen`` clients, with the rows and columns of further ones from the ``new``.
+def _extended(old: State, new: State, trained: int, clients: int) -> State:
+    """The ``old`` state of ``trained`` clients, with the rows and columns of new clients from ``new``.
 
-    A tensor is as in the old state if it has no counterpart, or if sizes other than the clients' differ.
+    A tensor keeps its old value if it has no counterpart or if sizes other than the clients' differ.
     """
     extended: State = {}
     for name, mine in old.items():
         theirs = new.get(name)
         if isinstance(mine, dict):
-            extended[name] = _extended(mine, theirs or {}, seen, clients)
+            extended[name] = _extended(mine, theirs or {}, trained, clients)
             continue
         extended[name] = mine.clone()
         if theirs is None or mine.dim() != theirs.dim():
             continue
         sizes = set(zip(mine.shape, theirs.shape, strict=True))
-        if all(own == other or (own, other) == (seen, clients) for own, other in sizes):
+        if all(own == other or (own, other) == (trained, clients) for own, other in sizes):
             extended[name] = theirs.clone(memory_format=torch.contiguous_format)
             extended[name][tuple(map(slice, mine.shape))] = mine
     return extended

@@ -1,7 +1,7 @@
-"""Work on several cores: processes that are forked for one call and end with it.
+"""Execution on several cores by processes that are forked for one call and end with it.
 
 A forked worker sees its parent's memory: tasks, methods and images are neither pickled nor copied. Python
-threads would share one interpreter lock; kernel threads would split operations that are too small for them.
+threads would share the interpreter lock; kernel threads would split operations that are too small.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import torch
 T = TypeVar("T")
 
 WORTHWHILE = 0.1
-"""Seconds of work from which on workers are forked, since a fork takes about 10 ms."""
+"""Minimum seconds of work for which workers are forked; a fork takes about 10 ms."""
 
 _INDEX = struct.Struct("<I")
-_MOST = 8192  # items, whose indices fit into a pipe at once
+_MOST = 8192  # items; their indices must fit into a pipe
 _PR_SET_PDEATHSIG = 1
 
 
 def available() -> bool:
-    """Whether this machine's processes can be forked safely: Linux, and no GPU, whose context cannot be."""
+    """Whether processes can be forked safely: on Linux without a GPU, whose context cannot be forked."""
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
@@ -56,12 +56,12 @@ class Workers:
         """``[work(0), work(1), ...]``, one item for each of ``costs``.
 
         Args:
-            kind: of work; calls of one kind take the same time per unit of cost.
-            work: what it returns is pickled in a worker.
-            costs: expected relative duration of each item; expensive items are begun first.
+            kind: the kind of work; calls of one kind take the same time per unit of cost.
+            work: a function of the item's index; workers pickle its result.
+            costs: expected relative duration of each item; expensive items start first.
 
         Raises:
-            MemoryError: a worker was killed, as the kernel does when memory runs out.
+            MemoryError: a worker was killed, probably because memory ran out.
             Exception: the one that ``work`` raised.
         """
         expected = self._rates.get(kind, 0.0) * sum(costs)
@@ -79,12 +79,12 @@ class Workers:
 
 
 def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[int, T]:
-    """The result of each item, by workers that take items in ``order`` as they become free."""
+    """The result of each item; workers take items in ``order`` as they become free."""
     queue, end = os.pipe()
     os.write(end, b"".join(map(_INDEX.pack, order)))
     os.close(end)
     children: dict[int, BinaryIO] = {}
-    gc.freeze()  # a collection in a worker would copy the pages of all objects
+    gc.freeze()  # garbage collection in a worker would copy the pages of all objects
     try:
         with _interrupted_later():
             for _ in range(count - 1):
@@ -109,14 +109,14 @@ def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """A context that a Ctrl-C interrupts only at its end.
+    """A context that defers Ctrl-C to its end.
 
-    Python prints and drops what a function of `os.register_at_fork` raises; a worker must not be interrupted
-    before it ignores Ctrl-C.
+    Python prints and discards exceptions in functions of `os.register_at_fork`, and a worker must not be
+    interrupted before it ignores Ctrl-C.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # signals interrupt the main thread alone
+        yield  # signals interrupt only the main thread
         return
     received: list[Any] = []
     signal.signal(signal.SIGINT, lambda *signalled: received.append(signalled))
@@ -130,7 +130,7 @@ def _interrupted_later() -> Iterator[None]:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Python warns of forks beside threads, whose locks a worker does not need: it computes and writes.
+        # Python warns about forking with threads, but a worker needs none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -145,9 +145,9 @@ def _drained(work: Callable[[int], T], queue: int) -> dict[int, T]:
 
 
 def _be_a_worker(work: Callable[[int], Any], queue: int, end: int) -> None:
-    """Run in a forked process, which ends here."""
+    """The body of a forked process, which exits here."""
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates its workers
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         gc.disable()

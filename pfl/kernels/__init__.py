@@ -1,7 +1,7 @@
 """Fused CPU kernels in C++, compiled when they are first used.
 
-They use one thread, as a sweep's trials do. Without a compiler that knows GCC's vector extensions
-(``CXX``, by default c++ or g++) torch's own operations are used, whose results agree up to rounding.
+They are single-threaded, like the trials of a sweep. Without a compiler that supports GCC's vector extensions
+(``CXX``, by default c++ or g++), torch's own operations are used; results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-er
 
 @cache
 def compiler() -> str | None:
-    """The C++ compiler; None if there is none."""
+    """Path of the C++ compiler; None if there is none."""
     candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++"]
     return next((path for name in candidates if name and (path := shutil.which(name))), None)
 
@@ -48,9 +48,9 @@ def compiler_version() -> str | None:
 
 @cache
 def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
-    """The library of ``<name>.cpp`` with ``constants`` defined, kept in the cache folder for later.
+    """The library of ``<name>.cpp``, with ``constants`` defined as macros, from the cache if it is there.
 
-    Returns None if there is no compiler, if it fails, or if the folder cannot be written.
+    Returns None if there is no compiler, if it fails, or if the cache folder cannot be written.
     """
     program = compiler()
     if program is None:
@@ -68,7 +68,7 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
                 target = Path(folder) / library.name
                 command = [program, *FLAGS, *defined, str(source), "-o", str(target)]
                 subprocess.run(command, check=True, capture_output=True)
-                target.replace(library)  # atomic: another process may be making the same file
+                target.replace(library)  # atomic: another process may be building the same file
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError) as error:
         log.warning("training is slower, as %s.cpp cannot be compiled: %s", name, error)
@@ -76,22 +76,22 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    """The numbers of a contiguous tensor, as a kernel takes them; a null pointer for None.
+    """Pointer to the data of a contiguous tensor, for a kernel; null for None.
 
-    It does not keep the tensor: the caller holds a reference until the kernel has returned.
+    It does not keep the tensor alive: the caller must hold a reference until the kernel has returned.
     """
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
 def sides_after(sides: Iterable[int], window: int, stride: int, padding: int) -> tuple[int, int]:
-    """Height and width of what a convolution or a pooling makes of images with these ``sides``."""
+    """Output height and width of a convolution or pooling of images with these ``sides``."""
     height, width = ((side + 2 * padding - window) // stride + 1 for side in sides)
     return height, width
 
 
 @cache
 def _processor() -> str:
-    """The processor that -march=native means here; different machines may share a cache folder."""
+    """The processor that -march=native targets; different machines may share a cache folder."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags"))})) or lines[0]

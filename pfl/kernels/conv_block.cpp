@@ -1,10 +1,10 @@
 // A block of a convolutional network on one thread: convolution, batch norm, sum, ReLU and max pooling.
 //
-// Lanes are images: LANES of them are a bundle, and a pixel of a plane is the numbers of a bundle's images. So no
-// load is out of place and no lane is idle, whatever the shape, and taps that fall beside the image are left out.
-// Gradients of the weights of many planes are products of matrices, with planes of results as lanes.
-// A last bundle may be filled in part; its other lanes hold zeros in gradients and are read by nobody elsewhere.
-// Compiled for one type of number, REAL; with BF16, for images and gradients in bfloat16 and sums in float.
+// Lanes are images: LANES of them form a bundle, and a pixel of a plane holds the values of a bundle's images. So,
+// whatever the shape, no load crosses pixels, no lane is idle, and taps outside the image are skipped.
+// Weight gradients of many planes are matrix products, with output planes as lanes.
+// The last bundle may be partly filled; its unused lanes are zero in gradients and never read elsewhere.
+// Compiled for one floating-point type, REAL; with BF16, images and gradients are bfloat16 and sums are float.
 
 #include <algorithm>
 #include <cmath>
@@ -19,9 +19,9 @@
 
 #include "planes.h"
 
-using real = REAL;  // of sums, weights and their gradients
+using real = REAL;  // type of sums, weights and their gradients
 #ifdef BF16
-struct stored {  // of images and their gradients
+struct stored {  // type of images and their gradients
     std::uint16_t bits;
 };
 #else
@@ -41,9 +41,9 @@ typedef real vec __attribute__((vector_size(NATIVE), aligned(alignof(real)), may
 
 inline vec load(const real* p) { return *reinterpret_cast<const vec*>(p); }
 inline void store(real* p, vec v) { *reinterpret_cast<vec*>(p) = v; }
-inline vec all(real value) { return value - vec{}; }  // vec{} + value would be a sum: 0 + -0 is 0
+inline vec all(real value) { return value - vec{}; }  // not vec{} + value, as 0 + -0 is 0
 
-// ``v``, in a register: compilers would load it again for every use.
+// Keeps ``v`` in a register: compilers would reload it for every use.
 inline vec held(vec v) {
     asm volatile("" : "+x"(v));
     return v;
@@ -54,7 +54,7 @@ inline vec load_some(const real* p, int count) {
     return v;
 }
 
-// A factor of a product, of which a register holds V: in bfloat16 a pair of numbers, whose products are added up.
+// A factor of a product; a register holds V of them. In bfloat16, it is a pair of values, whose products are summed.
 #ifdef BF16
 typedef std::uint32_t factor;
 typedef factor factors __attribute__((vector_size(NATIVE), aligned(alignof(factor)), may_alias));
@@ -111,10 +111,10 @@ inline factors images(const stored* p, int half) {
 #define UNROLLED _Pragma("GCC unroll 16")
 #define OWN_REGISTERS __attribute__((noinline))  // inside a larger function, sums would be spilled
 
-// Numbers of a plane: an odd count of pixels, as planes a power of two apart compete for the same cache lines.
+// Values of a plane. The pixels are an odd number, as planes a power of two apart compete for the same cache lines.
 inline size plane(int height, int width) { return size(height * width | 1) * LANES; }
 
-// ``work(first number, half)`` of both halves of a bundle, for each of ``pixels``.
+// Calls ``work(offset, half)`` for both halves of a bundle, at each of ``pixels``.
 template <class Work>
 inline void each_vector(int pixels, Work work) {
     for (size at = 0; at < size(pixels) * LANES; at += LANES) {
@@ -123,37 +123,36 @@ inline void each_vector(int pixels, Work work) {
     }
 }
 
-// A block's sizes.
 struct Sizes : Planes {
-    size in, out, pooled;  // numbers of a plane of the input, of the convolution, of the result
+    size in, out, pooled;  // values of a plane of the input, of the convolution, of the result
     explicit Sizes(const Shape& shape)
         : Planes(shape), in(plane(height, width)), out(plane(rows, columns)), pooled(plane(pooled_rows, pooled_columns)) {}
 };
 
-// The pixel of the input of a position of the convolution under a tap.
+// The input pixel under a tap, at a position of the convolution.
 inline size source(const Shape& s, int y, int x, int ky, int kx) {
     return size(y * s.stride + ky - s.padding) * s.width + x * s.stride + kx - s.padding;
 }
 
-// Planes of results at once: as many as there are registers for the sums of a bundle each.
+// Maximum number of output planes at a time: registers hold the sums of a bundle for each.
 constexpr int MOST_ROWS = (REGISTERS - REGISTERS / 4) / 2;
 
-// How many of ``all`` the tile ``number`` has, where a tile has at most ``most`` and all have as many as can be.
+// Size of the tile ``number`` if ``all`` are divided evenly into the fewest tiles of at most ``most``.
 inline int of_tile(int all, int most, int number) {
     const int tiles = (all + most - 1) / most;
     return number < tiles ? all / tiles + (number < all % tiles) : 0;
 }
 
-constexpr int FIRST_LEVEL = 24 << 10;  // bytes of the nearest cache that data to be used again may take
+constexpr int FIRST_LEVEL = 24 << 10;  // bytes of the L1 cache for data that are reused
 
 struct Correlation {
-    const factor *from, *w;  // of the bundle; weights (planes, kernel, kernel, ROWS)
+    const factor *from, *w;  // images of the bundle; weights (planes, kernel, kernel, ROWS)
     int planes, width, kernel, step;
     size from_plane, to_plane;
-    bool begun;  // the results hold the sums over planes before
+    bool begun;  // the results hold sums over earlier planes
 };
 
-// A pixel of ROWS planes of results: sums over planes and taps, for all of a bundle's images or the first half.
+// A pixel of ROWS output planes: sums over planes and taps, for all images of a bundle or the first half.
 template <int ROWS, int HALVES>
 OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real* bias, stored* to) {
     vec total[ROWS][HALVES];
@@ -180,7 +179,7 @@ OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real*
         UNROLLED for (int h = 0; h < HALVES; h++) store(to + r * c.to_plane + h * V, total[r][h]);
 }
 
-// ``work.template operator()<n>()`` for an n that is known at run time, of 1 to MOST.
+// Calls ``work.template operator()<n>()`` for an n in [1, MOST] that is known at run time.
 template <int MOST, class Work>
 inline void with_constant(int n, Work work) {
     if constexpr (MOST > 0) {
@@ -191,7 +190,7 @@ inline void with_constant(int n, Work work) {
     }
 }
 
-// The factors of the images of all bundles: in bfloat16, each of two planes side by side.
+// The images of all bundles as factors; in bfloat16, each pairs two planes.
 inline const factor* factors_of(const stored* from, int bundles, int planes, size plane) {
 #ifdef BF16
     static thread_local std::vector<factor> scratch;
@@ -216,8 +215,8 @@ inline const factor* factors_of(const stored* from, int bundles, int planes, siz
 #endif
 }
 
-// The product of ``weight(row, plane)``, which points at a kernel's taps, and ``from``, for n images: planes of
-// results (bundles, rows, to_height, to_width). ``finish(row)`` follows on each, while it is in the cache.
+// Correlates ``from``, n images, with ``weight(row, plane)``, which points at a kernel's taps, to output planes
+// (bundles, rows, to_height, to_width). Calls ``finish(row)`` for each while it is in the cache.
 template <class Weight, class Finish>
 inline void correlate_all(const Sizes& s, int n, const stored* from, int planes, bool forward, Weight weight,
                           const real* bias, stored* to, int rows, Finish finish) {
@@ -228,7 +227,7 @@ inline void correlate_all(const Sizes& s, int n, const stored* from, int planes,
     Correlation c{nullptr, packed.data(), planes, width, s.kernel, forward ? 1 : -s.stride, forward ? s.in : s.out, forward ? s.out : s.in, false};
     const int pairs = (planes + PAIR - 1) / PAIR;
     const factor* source = factors_of(from, (n + LANES - 1) / LANES, planes, c.from_plane);
-    // Sums over a part of the planes are stored, which would round them in bfloat16.
+    // Sums over some of the planes are stored, which would round them in bfloat16.
     const int most = PAIR > 1 ? pairs : std::max(1, FIRST_LEVEL / (s.taps * LANES * int(sizeof(real))));
     for (int tile = 0, row = 0, count; (count = of_tile(rows, MOST_ROWS, tile)); tile++) {
         with_constant<MOST_ROWS>(count, [&]<int ROWS>() {
@@ -240,7 +239,7 @@ inline void correlate_all(const Sizes& s, int n, const stored* from, int planes,
                     }
             for (int bundle = 0; bundle * LANES < n; bundle++) {
                 const auto at = n - bundle * LANES > V ? correlate<ROWS, 2> : correlate<ROWS, 1>;
-                // What a pixel depends on of so many planes stays in the first cache until the next pixel.
+                // The inputs of a pixel in this many planes stay in the L1 cache until the next pixel.
                 for (int part = 0, first = 0; (c.planes = of_tile(pairs, most, part)); part++, first += c.planes) {
                     c.begun = part > 0;
                     c.from = source + (size(bundle) * pairs + first) * c.from_plane;
@@ -258,7 +257,7 @@ inline void correlate_all(const Sizes& s, int n, const stored* from, int planes,
     }
 }
 
-// Adds neighbouring lanes of COUNT vectors until one vector is left, of the sum of each.
+// Adds neighbouring lanes of COUNT vectors until one vector, of the sum of each, is left.
 typedef decltype(vec{} > vec{}) lane_numbers;
 template <int COUNT>
 inline void add_neighbours(vec* v) {
@@ -275,13 +274,13 @@ inline void sums(const vec* from, int count, real* to) {
     for (int i = 0; i < count; i += V) {
         const int some = std::min(V, count - i);
         vec v[V] = {};
-        std::memcpy(v, from + i, some * sizeof(vec));  // as a template's argument, vec would lose its alignment
+        std::memcpy(v, from + i, some * sizeof(vec));  // as a template argument, vec would lose its alignment
         add_neighbours<V>(v);
         std::memcpy(to + i, v, some * sizeof(real));
     }
 }
 
-// Turns V vectors of V lanes around: lane j of vector i becomes lane i of vector j (Eklundh, 1972).
+// Transposes V vectors of V lanes: lane j of vector i becomes lane i of vector j (Eklundh, 1972).
 inline void transpose(vec* v) {
     UNROLLED for (int apart = V / 2; apart; apart /= 2) {
         lane_numbers upper, lower;
@@ -298,8 +297,8 @@ inline void transpose(vec* v) {
     }
 }
 
-// Planes in bundles to rows (pixels, n, width): the numbers of all planes at a pixel of an image side by side, and
-// zeros where the width exceeds their number.
+// Bundled planes to rows (pixels, n, width): the values of all planes at a pixel of an image are contiguous, padded
+// with zeros to the width.
 inline void to_rows(const stored* from, int planes, size from_plane, int pixels, int n, int width, real* to) {
     for (int at = 0; at < n; at += V) {
         const stored* half = from + size(at / LANES) * planes * from_plane + at % LANES;
@@ -316,22 +315,22 @@ inline void to_rows(const stored* from, int planes, size from_plane, int pixels,
     }
 }
 
-constexpr int SUMS = REGISTERS - REGISTERS / 4, MOST_VECTORS = REGISTERS / 8;  // in registers; of them in a row
-constexpr int SECOND_LEVEL = 128 << 10;  // bytes of the second cache that data to be used again may take
+constexpr int SUMS = REGISTERS - REGISTERS / 4, MOST_VECTORS = REGISTERS / 8;  // in registers; vectors of them in a row
+constexpr int SECOND_LEVEL = 128 << 10;  // bytes of the L2 cache for data that are reused
 
-// Whether products of matrices are the faster way to dw. Measured by benchmarks.kernels.
+// Whether matrix products compute dw faster. Measured by benchmarks.kernels.
 inline bool by_rows(const Sizes& s) {
     return PAIR == 1 && s.outputs >= 32 && s.channels >= 8 && (REGISTERS == 32 || s.pixels <= 16);
 }
 
-// Rows of x and of dz: of ``pixels`` side by side, for each of ``images``.
+// Rows of x and of dz for each of ``images``, at ``pixels`` in a row.
 struct Rows {
     const real *x, *dz;
     size x_row, x_pixel, dz_row, dz_pixel;
     int pixels, images;
 };
 
-// Adds to ``totals`` (CHANNELS, VECTORS) the products of as many numbers of each row of x and of dz.
+// Adds to ``totals`` (CHANNELS, VECTORS) the outer products of the rows of x and of dz.
 template <int CHANNELS, int VECTORS>
 OWN_REGISTERS void add_products(const Rows& rows, real* totals, size channel) {
     vec total[CHANNELS][VECTORS];
@@ -369,7 +368,7 @@ inline void add_tap(const Sizes& s, int tap, int begin, int end, const real* x, 
         });
 }
 
-// dw as products of matrices, with planes of results as lanes: no sum over lanes, which small planes hardly pay for.
+// dw as matrix products, with output planes as lanes: no sums over lanes, which are expensive for small planes.
 inline void weight_gradients_of_rows(const Sizes& s, const stored* x, const stored* dz, real* dw, int n) {
     static thread_local std::vector<real> x_rows, dz_rows, scratch;
     const int vectors = (s.outputs + V - 1) / V, weights = s.channels * s.taps;
@@ -398,21 +397,21 @@ inline void weight_gradients_of_rows(const Sizes& s, const stored* x, const stor
     }
 }
 
-// Of weight gradients at once: their sums fill the registers.
+// Planes of a weight gradient at a time: their sums fill the registers.
 constexpr int MOST_OUTPUTS = PAIR > 1 ? 8 : 4, MOST_CHANNELS = 3;
-constexpr int TOGETHER = 4;  // bundles at once of small planes
+constexpr int TOGETHER = 4;  // bundles of small planes at a time
 
 // Adds to ``totals`` (ROWS, COLUMNS, kernel, kernel) the products of ROWS planes of dz and COLUMNS planes of x.
 template <int ROWS, int COLUMNS, int HALVES>
 OWN_REGISTERS void weight_gradient(const Sizes& s, const stored* x, const stored* dz, size dz_bundle, vec* totals,
                                    int bundles) {
-    constexpr int PARTS = PAIR > 1 ? 1 : HALVES;  // a register holds the numbers of both halves in bfloat16
+    constexpr int PARTS = PAIR > 1 ? 1 : HALVES;  // a register holds the values of both halves in bfloat16
     const size in = s.in, out = s.out, step = s.stride * LANES;
     int chunk = s.rows;
     const auto bytes = [&] {
         return (ROWS * chunk * s.columns + COLUMNS * ((chunk - 1) * s.stride + s.kernel) * s.width) * LANES * sizeof(stored);
     };
-    // In bfloat16 the sums, which stay in float, take longer to load than images from a farther cache.
+    // In bfloat16, loading the sums, which stay in float, takes longer than loading images from the L2 cache.
     while (chunk > 1 && bytes() > (PAIR > 1 ? SECOND_LEVEL : FIRST_LEVEL)) chunk--;
     for (int first = 0; first < s.rows; first += chunk)
         for (int ky = 0; ky < s.kernel; ky++) {
@@ -472,7 +471,7 @@ inline void weight_gradients(const Sizes& s, int outputs, const stored* x, const
     });
 }
 
-// Sums of a plane over the images of one bundle.
+// Sums of a plane for the images of one bundle.
 struct Total {
     vec v[2] = {};
     real of(int images) const {
@@ -484,7 +483,7 @@ struct Total {
 
 inline vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN wins, as in torch
 
-// out = the largest of each window of relu(z * scale + shift + residual)
+// out = the maximum of each window of relu(z * scale + shift + residual)
 template <int SIDE>
 inline void finish(const Sizes& s, const stored* z, real scale, real shift, const stored* residual, stored* out) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
@@ -505,7 +504,7 @@ inline void finish(const Sizes& s, const stored* z, real scale, real shift, cons
     });
 }
 
-// Gradients g of what `finish` rectifies, given those of ``out``; adds up g and g * (z - mean).
+// Gradients g of the input of the ReLU in `finish`, given those of ``out``; sums g and g * (z - mean).
 template <int SIDE>
 inline void begin_backward(const Sizes& s, const stored* dout, const stored* z, real scale, real shift, real mean,
                            const stored* out, stored* g, Total& total, Total& product) {
@@ -517,7 +516,7 @@ inline void begin_backward(const Sizes& s, const stored* dout, const stored* z, 
             total.v[half] += gradient;
             product.v[half] += gradient * (load(z + at) - mean);
         });
-    // Windows of 2x2 leave at most an edge.
+    // Windows of 2x2 cover everything except perhaps an edge.
     if (SIDE == 0 || s.rows % 2 || s.columns % 2) std::memset(g, 0, s.pixels * LANES * sizeof(stored));
     each_window<SIDE>(s, [&](int p, int y0, int y1, int x0, int x1) {
         UNROLLED for (int half = 0; half < 2; half++) {
@@ -528,7 +527,7 @@ inline void begin_backward(const Sizes& s, const stored* dout, const stored* z, 
                 UNROLLED for (int x = x0; x < x1; x++) {
                     const size at = size(y * s.columns + x) * LANES + half * V;
                     const vec value = load(z + at), taken = rounded(value * scale + shift) == best ? left : vec{};
-                    left -= taken;  // the first of equals takes the gradient, as in torch
+                    left -= taken;  // the first of equal maxima takes the gradient, as in torch
                     store(g + at, SIDE ? taken : load(g + at) + taken);
                     product.v[half] += taken * (value - mean);
                 }
@@ -540,14 +539,14 @@ inline void begin_backward(const Sizes& s, const stored* dout, const stored* z, 
 
 extern "C" {
 
-// How many numbers bundles of these images have.
+// Number of values in bundles of these images.
 std::int64_t numbers(int n, int channels, int height, int width) {
     return (n + LANES - 1) / LANES * std::int64_t(channels) * plane(height, width);
 }
 
 std::int64_t packed_numbers(const Shape& shape, int n) { return numbers(n, shape.channels, shape.height, shape.width); }
 
-// Images (n, channels, height, width) as the input of a block, and images from bundles.
+// Converts images (n, channels, height, width) to the input of a block, and bundles to images.
 void pack(const Shape& shape, const stored* images, stored* bundles, int n) {
     const int channels = shape.channels, height = shape.height, width = shape.width;
     const int pixels = height * width;
@@ -578,9 +577,9 @@ void unpack(const stored* bundles, stored* images, int n, int channels, int heig
                 }
 }
 
-// z is the convolution. moments (3, outputs): mean of z, the inverse of its standard deviation, and what is added
-// to scaled z. With ``training`` the moments are the batch's and the running ones move; else they are the running.
-// bias and residual may be null; gamma to running_var are null without batch norm.
+// z is the convolution. moments (3, outputs): mean of z, inverse of its standard deviation, and the shift of scaled
+// z. With ``training``, the moments are the batch's, and the running ones are updated; otherwise they are the running
+// ones. bias and residual may be null; gamma to running_var are null without batch norm.
 void forward(const Shape& shape, const stored* x, const real* w, const real* bias, const real* gamma, const real* beta,
              const stored* residual, real* running_mean, real* running_var, double momentum, double eps, int training,
              stored* z, real* moments, stored* out, int n) {
@@ -637,7 +636,7 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const rea
               real* dbeta, stored* dresidual, int n) {
     const Sizes s(shape);
     const int bundles = (n + LANES - 1) / LANES;
-    // dx needs the gradients of all planes of z, and so may dw; else it takes those of a tile.
+    // dx, and dw in rows, need the gradients of all planes of z; otherwise dw needs those of a tile.
     const bool all_planes = dx || by_rows(s);
     const int kept = all_planes ? s.outputs : MOST_OUTPUTS;
     static thread_local std::vector<stored> scratch;

@@ -1,11 +1,11 @@
-"""A block of convolution, batch norm, sum, ReLU and max pooling as one operation on a CPU.
+"""A block of convolution, batch norm, residual, ReLU and max pooling, fused into one operation on a CPU.
 
 On one thread, torch spends a third of a network's step in pooling and batch norm, and its convolutions reach
-a half to three quarters of the core's peak; `conv_block.cpp` does better at both (``benchmarks.kernels``).
+a half to three quarters of the core's peak; `conv_block.cpp` improves on both (``benchmarks.kernels``).
 
-Under bfloat16 autocast, on a CPU with the instructions, images and their gradients are in bfloat16; sums,
-weights, statistics and their gradients are in float32. Where the CPU also multiplies tiles (Intel AMX), the
-kernels are those of `conv_tiles.cpp`, which compute hidden linear layers, too.
+Under bfloat16 autocast, on a CPU with bfloat16 instructions, images and their gradients are in bfloat16;
+sums, weights, statistics and their gradients are in float32. On a CPU with Intel AMX, the kernels are those
+of `conv_tiles.cpp`, which also compute hidden linear layers.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from torch.autograd.function import once_differentiable
 from pfl.kernels import compiled, pointer, sides_after
 
 INSTRUCTIONS = ("AVX2", "AVX512")
-"""Instruction sets of CPUs on which our kernels are faster. Measured on AVX2 (``benchmarks.kernels``)."""
+"""Instruction sets on which our kernels are faster; measured on AVX2 (``benchmarks.kernels``)."""
 
 FEWEST = {"narrow": 4, "wide": 12}
 """Smallest batches for which our kernels are faster, in networks of at most 16 channels and of more. Smaller
-ones leave lanes idle, and weights must be repacked in every step. Measured by the same benchmark."""
+ones leave SIMD lanes idle, and weights are repacked in every step. Measured by the same benchmark."""
 
 FEWEST_BF16 = {"narrow": 4, "wide": 24}
 """The same under bfloat16 autocast."""
 
 FEWEST_TILES = {"narrow": 4, "wide": 4}
-"""The same there, on a CPU with `tiles`."""
+"""The same, on a CPU with `tiles`."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
@@ -49,10 +49,10 @@ class Pooling:
 
 @dataclass(frozen=True)
 class Bundles:
-    """Images in the layout of the kernels: the same pixel of a few images side by side.
+    """Images in the layout of the kernels: the same pixel of several images is contiguous.
 
     Attributes:
-        data: (numbers of all bundles,), in an order of the kernels; in bfloat16 under its autocast.
+        data: the values of all bundles, flat, in the kernels' order; bfloat16 under its autocast.
         shape: (B, C, H, W) of the images.
     """
 
@@ -61,19 +61,19 @@ class Bundles:
 
     @property
     def tiled(self) -> bool:
-        """Whether they are factors of `tiles`, and so our kernels multiply them faster than torch."""
+        """Whether the kernels multiply them in `tiles`, which is faster than torch."""
         return self.data.dtype == torch.bfloat16 and tiles()
 
     def images(self) -> Tensor:
-        """(B, C, H, W)."""
+        """The images (B, C, H, W)."""
         unpacked: Tensor = _Unpack.apply(self.data, self.shape)
         return unpacked
 
 
 def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wide"]) -> bool:
-    """Whether a network of ``modules`` uses `conv_block` for its images ``x``, and not torch's operations.
+    """Whether a network of ``modules`` uses `conv_block` for its images ``x`` instead of torch's operations.
 
-    Its modules must have no forward hooks, as these would see neither inputs nor outputs.
+    The modules must not have forward hooks, as these would see neither inputs nor outputs.
     """
     fewest = FEWEST
     if _stored(x) == torch.bfloat16:
@@ -100,11 +100,11 @@ def conv_block(
 ) -> Bundles:
     """``max_pool2d(relu(norm(conv(x)) + residual))`` for images that are `usable`.
 
-    A residual is added without pooling only.
+    A residual cannot be combined with pooling.
 
     Args:
-        x: images (B, C, H, W), or what another block returns.
-        conv: a `torch.nn.Conv2d` of a square kernel, one stride and one padding, neither dilated nor grouped.
+        x: images (B, C, H, W), or the result of another block.
+        conv: a `torch.nn.Conv2d` with a square kernel, equal strides and paddings, no dilation and no groups.
     """
     assert residual is None or pooling is None
     convolution = (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
@@ -117,7 +117,7 @@ def conv_block(
 
 
 def linear_block(x: Tensor | Bundles, linear: nn.Linear) -> Bundles:
-    """``relu(linear(x))`` by `tiles`, of features (B, d) or of such images of one pixel as it returns."""
+    """``relu(linear(x))`` in `tiles`, for features (B, d) or the one-pixel images that it returns."""
     convolution = (linear.out_features, 1, 1, 0)
     shape = (x.shape[0], linear.in_features, 1, 1)
     block = _block(shape, convolution, False, True, None, isinstance(x, Tensor))
@@ -127,11 +127,11 @@ def linear_block(x: Tensor | Bundles, linear: nn.Linear) -> Bundles:
 
 
 class _Block:
-    """What a block computes, and its sizes.
+    """The operations and sizes of a block.
 
     Attributes:
-        shape, convolved, result: (B, C, H, W) of the input, after the convolution, and of what is returned.
-        images: the input is images, not bundles.
+        shape, convolved, result: (B, C, H, W) of the input, after the convolution, and of the result.
+        images: whether the input is images, not bundles.
         c_shape: the kernel's ``Shape``.
     """
 
@@ -159,14 +159,14 @@ _block = lru_cache(maxsize=1024)(_Block)
 
 
 def _stored(x: Tensor) -> torch.dtype:
-    """The dtype that the bundles of images ``x`` have."""
+    """The dtype of the bundles of images ``x``."""
     autocast = torch.is_autocast_enabled("cpu") and x.dtype == torch.float32
     return torch.get_autocast_dtype("cpu") if autocast else x.dtype
 
 
 @cache
 def tiles() -> bool:
-    """Whether CPU, system and compiler multiply tiles (Intel AMX), as blocks in bfloat16 then do."""
+    """Whether CPU, system and compiler support tiles (Intel AMX), which bfloat16 blocks then use."""
     if not torch.cpu._is_amx_tile_supported():
         return False
     library = compiled("conv_tiles")
@@ -230,7 +230,7 @@ class _ConvBlock(torch.autograd.Function):
         of_x, _, of_bias, _, _, of_residual, *_ = ctx.needs_input_grad
         kernel, block = _library(x.dtype), ctx.block
         gradient = gradient.contiguous()
-        # The gradient of the network's images is the most expensive one, and not needed.
+        # The gradient of the network's input images is the most expensive one, and not needed.
         dx = _bundles(kernel, x, block.shape) if of_x else None
         dw = torch.empty_like(weight)
         dbias = moments.new_empty(len(weight)) if of_bias else None
@@ -266,7 +266,7 @@ class _Unpack(torch.autograd.Function):
 
 
 def _bundles(kernel: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Room for images of ``shape``."""
+    """Uninitialised bundles for images of ``shape``."""
     return like.new_empty(kernel.numbers(*shape))
 
 

@@ -1,9 +1,9 @@
 // A block of a convolutional network in bfloat16 on one thread of a CPU with tiles (Intel AMX).
 //
-// The functions are those of conv_block.cpp, and so are the results up to rounding. All products are products of
-// matrices in tiles, of SIDE rows of 64 bytes: a row belongs to an image or to an output. LANES images are a bundle;
-// the last may have fewer. A bundle is (pixels, images, channels), with zeros for channels up to a multiple of SIDE,
-// so that rows of a tile are contiguous, and taps that fall beside the image are left out.
+// The functions are those of conv_block.cpp, with the same results up to rounding. All products are matrix products
+// of tiles with SIDE rows of 64 bytes: a row belongs to an image or to an output. LANES images form a bundle; the last
+// may have fewer. A bundle is (pixels, images, channels), with zeros for channels up to a multiple of SIDE, so that
+// rows of a tile are contiguous and taps outside the image are skipped.
 
 #include <algorithm>
 #include <cmath>
@@ -21,10 +21,10 @@
 
 namespace {
 
-constexpr int SIDE = 16, LANES = 2 * SIDE;  // rows of a tile, and numbers of a row in float
+constexpr int SIDE = 16, LANES = 2 * SIDE;  // rows of a tile, and floats in a row
 typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int integers __attribute__((vector_size(64)));
-struct stored {  // a number in bfloat16
+struct stored {  // a bfloat16 value
     std::uint16_t bits;
 };
 
@@ -36,16 +36,16 @@ inline vec load(const stored* p) { return vec(_mm512_slli_epi32(_mm512_cvtepu16_
 inline __m256i narrowed(vec v) { return __m256i(_mm512_cvtneps_pbh(__m512(v))); }
 inline void store(stored* p, vec v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrowed(v)); }
 inline vec rounded(vec v) { return vec(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrowed(v)), 16)); }
-// Numbers of two rows, those of a column side by side: a row of a second factor.
+// Interleaves two rows: a row of a second factor.
 inline __m512i pairs(__m256i first, __m256i second) {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(first), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
 }
 #define UNROLLED _Pragma("GCC unroll 16")
-#define APART __attribute__((noinline))  // a function of its own, also in a profile
+#define APART __attribute__((noinline))  // a separate function, also in a profile
 
 inline int padded(int channels) { return up(channels, SIDE) * SIDE; }
 
-// ---- Tiles. 0 to 3 are sums, 4 and 5 first factors, 6 and 7 second ones.
+// ---- Tiles. 0 to 3 are sums, 4 and 5 first factors, 6 and 7 second factors.
 
 template <int T>
 inline void tile_load(const void* p, size stride) {
@@ -64,7 +64,7 @@ inline void tile_product() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUM), "i"(A), "i"(B));
 }
 
-// Tiles for first factors of ``rows`` rows, SIDE of them in the first, and ``depth`` numbers in each.
+// Tiles for first factors of ``rows`` rows, SIDE of them in the first tile, with ``depth`` values each.
 class Tiles {
   public:
     Tiles(int rows, int depth) {
@@ -83,18 +83,18 @@ class Tiles {
     ~Tiles() { asm volatile("tilerelease"); }
 };
 
-// The factors of one of the products that are added up, in numbers from where the factors begin.
+// One of the products that are summed: offsets of its factors, in values, from the start of the factors.
 struct Step {
     size a, b;
 };
 
-// Where the factors begin.
+// Start and strides of the factors.
 struct Product {
     const stored *a, *b;
     size a_next, b_next;      // from the first tile of a factor to the second
     size a_stride, b_stride;  // bytes from row to row
 };
-// Adds the product of ROWS first and COLUMNS second tiles to the sums.
+// Adds the product of ROWS tiles of the first factor and COLUMNS of the second to the sums.
 template <int ROWS, int COLUMNS>
 inline void add_product(const Product& p, const Step& step) {
     tile_load<6>(p.b + step.b, p.b_stride);
@@ -117,7 +117,7 @@ inline void each_sum(auto work) {
     if constexpr (ROWS == 2) work.template operator()<2>(1, 0);
     if constexpr (ROWS == 2 && COLUMNS == 2) work.template operator()<3>(1, 1);
 }
-// ``work.template operator()<ROWS, COLUMNS>()`` for numbers of tiles that are 1 or more, of which 2 are used.
+// Calls ``work.template operator()<ROWS, COLUMNS>()`` with the numbers of tiles, at least 1, limited to 2.
 inline void with_tiles(int rows, int columns, auto work) {
     if (rows > 1)
         columns > 1 ? work.template operator()<2, 2>() : work.template operator()<2, 1>();
@@ -127,12 +127,12 @@ inline void with_tiles(int rows, int columns, auto work) {
 
 // ---- Convolutions.
 
-constexpr int FEW = 4;  // channels of images up to which `pack` gathers the taps of a row of the kernel
+constexpr int FEW = 4;  // channels of images up to which `pack` gathers the taps of a kernel row
 
-// A block's sizes. The taps and x are those of the convolution of what `pack` returns.
+// A block's sizes; taps and x are those of the convolution of the output of `pack`.
 struct Sizes : Planes {
     bool gathers;
-    int used, inputs, results;  // channels of what `pack` returns, also padded, and padded outputs
+    int used, inputs, results;  // channels of the output of `pack`, the same padded, and padded outputs
     explicit Sizes(const Shape& shape) : Planes(shape), gathers(images && channels <= FEW) {
         used = gathers ? kernel * channels : channels;
         inputs = padded(used);
@@ -142,10 +142,10 @@ struct Sizes : Planes {
             taps = kernel;
         }
     }
-    size of_input() const { return size(y.length) * x.length * inputs; }  // numbers of an image
+    size of_input() const { return size(y.length) * x.length * inputs; }  // values of an image
 };
 
-// Memory that is kept from call to call. Rows of tiles that cross the lines of a cache take six times as long to load.
+// Memory that is kept between calls. It is aligned, as rows of tiles that cross cache lines load six times slower.
 template <class T>
 class Scratch {
   public:
@@ -170,13 +170,13 @@ inline void copy(const stored* from, int from_step, int count, stored* to, int t
     for (int i = 0; i < count; i++) to[i * to_step] = from[i * from_step];
 }
 
-// ``work(first image, images)`` of each bundle.
+// Calls ``work(first image, images)`` for each bundle.
 inline void each_bundle(int n, auto work) {
     for (int first = 0; first < n; first += LANES) work(first, std::min(LANES, n - first));
 }
 
-// The COLUMNS columns of SIDE rows, ``stride`` numbers apart. Reading four numbers of a row at a time leaves half of
-// the shuffles of a transposition in registers, which are what it waits for.
+// The COLUMNS columns of SIDE rows that are ``stride`` values apart. Reading four values of a row at a time halves
+// the in-register shuffles of a transposition, which are its bottleneck.
 template <int COLUMNS>
 inline void load_columns(const float* rows, size stride, vec* columns) {
     UNROLLED for (int k = 0; k < COLUMNS; k += 4) {
@@ -196,7 +196,7 @@ inline void load_columns(const float* rows, size stride, vec* columns) {
         columns[k + 3] = vec(_mm512_unpackhi_pd(high(0), high(2)));
     }
 }
-// The same of fewer rows and columns, and zeros.
+// The same for fewer rows and columns, padded with zeros.
 inline void load_columns(const float* rows, size stride, int count, int columns, vec* to) {
     if (count == SIDE && columns == SIDE) return load_columns<SIDE>(rows, stride, to);
     float some[SIDE * SIDE] = {};
@@ -204,7 +204,7 @@ inline void load_columns(const float* rows, size stride, int count, int columns,
     load_columns<SIDE>(some, SIDE, to);
 }
 
-// Weights (outputs, count), of which an output has ``all``, as (tiles of outputs, count, SIDE).
+// Transposes weights (outputs, count), with ``all`` weights per output, to (tiles of outputs, count, SIDE).
 APART void turn_weights(const float* w, size all, int outputs, int count, stored* to) {
     for (int first = 0; first < outputs; first += SIDE, w += SIDE * all)
         for (int at = 0; at < count; at += SIDE) {
@@ -216,7 +216,7 @@ APART void turn_weights(const float* w, size all, int outputs, int count, stored
             to += some * SIDE;
         }
 }
-// Of those (.., channels, taps, SIDE), second factors for sums over channels: (tiles, taps, channels / 2, SIDE, 2).
+// From these, (.., channels, taps, SIDE), second factors for sums over channels: (tiles, taps, channels / 2, SIDE, 2).
 APART void factors_of_channels(const stored* turned, int tiles, int channels, int taps, stored* to) {
     for (int tile = 0; tile < tiles; tile++, turned += size(channels) * taps * SIDE)
         for (int tap = 0; tap < taps; tap++)
@@ -226,7 +226,7 @@ APART void factors_of_channels(const stored* turned, int tiles, int channels, in
                 _mm512_storeu_si512(to, pairs(c < channels ? half(first) : __m256i{}, second));
             }
 }
-// And for sums over outputs: (tiles of channels, taps, outputs / 2, SIDE, 2).
+// The same for sums over outputs: (tiles of channels, taps, outputs / 2, SIDE, 2).
 APART void factors_of_outputs(const stored* turned, int tiles, int channels, int taps, stored* to) {
     const size tile_size = size(channels) * taps * SIDE;
     for (int first = 0; first < channels; first += SIDE)
@@ -245,7 +245,7 @@ APART void factors_of_outputs(const stored* turned, int tiles, int channels, int
             }
 }
 
-// Weights of one tap (outputs, channels), of which the columns have their final order, need no turning around.
+// The same for weights of one tap (outputs, channels), whose columns are in order: `turn_weights` is not needed.
 APART void factors_of_channels_of_one_tap(const float* w, int outputs, int channels, int tiles, stored* to) {
     for (int first = 0; first < tiles * SIDE; first += SIDE)
         for (int c = 0; c < padded(channels); c += LANES) {
@@ -278,16 +278,16 @@ APART void factors_of_outputs_of_one_tap(const float* w, int outputs, int all, i
     }
 }
 
-// What the results of a convolution are computed from, along both axes, and where its taps are.
+// The inputs of each result of a convolution along both axes, and the positions of its taps.
 struct Window {
     std::vector<Span> ys, xs;
-    int width, kernel, step;  // of the images; of the weights along x; from tap to tap
+    int width, kernel, step;  // of the images; of the kernel along x; from tap to tap
     Window(const Axis& y, const Axis& x, bool forward)
         : ys(spans(y, forward)), xs(spans(x, forward)), width(forward ? x.length : x.results), kernel(x.kernel),
           step(forward ? 1 : -x.stride) {}
 };
 
-// The products of a pixel, as the same ones are those of many.
+// The products of a pixel, kept because many pixels have the same.
 class Steps {
   public:
     Steps(const Window& window, size pixel, int depth, int depths)
@@ -313,22 +313,22 @@ class Steps {
     std::vector<Step> steps;
 };
 
-// Of a bundle, one or two tiles of planes of results in rows ``begin`` to ``end``, (pixels, images, width): sums over
-// channels and taps, and ``bias``. The factors are (tiles, taps, channels / 2, SIDE, 2).
+// For a bundle, one or two tiles of output planes in rows ``begin`` to ``end``, (pixels, images, width): sums over
+// channels and taps, plus ``bias``. The factors are (tiles, taps, channels / 2, SIDE, 2).
 APART void correlate(const Window& window, int begin, int end, const stored* from, int channels, int images,
                      const stored* factors, int taps, int tiles, const float* bias, stored* to, size width) {
     const int depth = channels % LANES ? SIDE : LANES;  // of a product
     const size pixel = size(images) * channels;
     Steps steps(window, pixel, depth, channels / depth);
     Product product{from, factors, size(SIDE) * channels, size(taps) * channels * SIDE, channels * 2, 64};
-    alignas(64) float sums[2][LANES * LANES];  // of a pixel and of the one before
+    alignas(64) float sums[2][LANES * LANES];  // of a pixel and of the previous one
     const Tiles registers(images, depth);
     with_tiles(images > SIDE ? 2 : 1, tiles, [&]<int ROWS, int COLUMNS>() {
         vec biases[COLUMNS];
         UNROLLED for (int c = 0; c < COLUMNS; c++) biases[c] = load(bias + c * SIDE);
         const float* sum = sums[1];
         int written = images;
-        // Writing the pixel before takes no time beside products, which it does not depend on.
+        // Writing the previous pixel takes no extra time, as the products do not depend on it.
         const auto write = [&](int count) {
             for (const int end = std::min(images, written + count); written < end; written++, to += width)
                 UNROLLED for (int c = 0; c < COLUMNS; c++)
@@ -356,13 +356,13 @@ APART void correlate(const Window& window, int begin, int end, const stored* fro
     });
 }
 
-// Of images (images, channels, height, width) of few channels: (height, columns, images, inputs), the numbers under a
-// row of the kernel side by side as channels.
+// Images (images, channels, height, width) of few channels to (height, columns, images, inputs), with the values
+// under a kernel row as channels.
 APART void gather(const Sizes& s, const stored* from, int images, stored* to) {
     const int plane = s.height * s.width, channels = s.channels;
-    std::vector<stored> row((s.width + 2 * s.padding + 2 * LANES) * channels);  // of an image, channels side by side
-    __m512i sources[FEW];          // of LANES of its numbers, the pixel of each
-    __mmask32 own[FEW][FEW] = {};  // and which of them are a channel's
+    std::vector<stored> row((s.width + 2 * s.padding + 2 * LANES) * channels);  // of an image, channels interleaved
+    __m512i sources[FEW];          // the source pixel of each of LANES values
+    __mmask32 own[FEW][FEW] = {};  // which of them belong to a channel
     for (int part = 0; part < channels; part++) {
         alignas(64) std::uint16_t numbers[LANES];
         for (int j = 0; j < LANES; j++) {
@@ -396,12 +396,12 @@ APART void gather(const Sizes& s, const stored* from, int images, stored* to) {
         }
 }
 
-// Parameters (outputs, channels, kernel, kernel) as (outputs, planes, taps) of what `gather` returns, and back.
+// The index in an output's weights (channels, kernel, kernel) of a plane and tap of the output of `gather`.
 inline int gathered_index(const Sizes& s, int plane, int tap) {
     return (plane % s.channels * s.kernel + tap) * s.kernel + plane / s.channels;
 }
 
-// Of pixels (images, channels): pairs of images side by side, (images / 2, channels, 2), as second factors.
+// Interleaves pairs of images of each pixel, (images, channels) to (images / 2, channels, 2), as second factors.
 APART void pair_images(const stored* from, int pixels, int images, int channels, stored* to) {
     const size row = channels;
     for (int p = 0; p < pixels; p++, from += images * row, to += LANES * row)
@@ -412,7 +412,7 @@ APART void pair_images(const stored* from, int pixels, int images, int channels,
                 _mm512_storeu_si512(to + i * row + 2 * c, pairs(half(first), second));
             }
 }
-// The same, turned around: (channels, LANES images), as first factors.
+// The same, transposed to (channels, LANES images), as first factors.
 APART void turn_images(const stored* from, int pixels, int images, int channels, stored* to) {
     const size row = channels;
     for (int p = 0; p < pixels; p++, from += images * row)
@@ -429,7 +429,7 @@ APART void turn_images(const stored* from, int pixels, int images, int channels,
         }
 }
 
-// Of an output and SIDE inputs, its gradients under all taps (taps, SIDE; SIDE * SIDE apart), to dw of the output.
+// Writes the gradients of an output and SIDE inputs under all taps, (taps, SIDE) with stride SIDE * SIDE, to its dw.
 inline void write_gradients(const Sizes& s, const float* from, int first, float* dw) {
     const int taps = s.taps, some = std::min(SIDE, s.used - first);
     if (s.gathers)
@@ -441,16 +441,16 @@ inline void write_gradients(const Sizes& s, const float* from, int first, float*
         for (int tap = 0; tap < taps; tap += SIDE) {
             const int left = std::min(SIDE, taps - tap);
             vec v[SIDE];
-            load_columns<SIDE>(from + tap * SIDE * SIDE, SIDE * SIDE, v);  // beyond the last tap is memory, too
+            load_columns<SIDE>(from + tap * SIDE * SIDE, SIDE * SIDE, v);  // memory beyond the last tap is allocated
             UNROLLED for (int i = 0; i < SIDE; i++)
                 if (i < some)
                     _mm512_mask_storeu_ps(dw + size(first + i) * taps + tap, (1u << left) - 1, __m512(v[i]));
         }
 }
 
-constexpr int SECOND_LEVEL = 1 << 20;  // bytes of the second cache that data to be used again may take
+constexpr int SECOND_LEVEL = 1 << 20;  // bytes of the L2 cache for data that are reused
 
-// Of each tap, the products of rows ``begin`` to ``end`` of dz with rows of x from ``x_begin`` on.
+// For each tap, the products of rows ``begin`` to ``end`` of dz with rows of x from ``x_begin`` on.
 inline std::vector<std::vector<Step>> steps_of_taps(const Sizes& s, int begin, int end, int x_begin) {
     std::vector<std::vector<Step>> all;
     for (int ky = 0; ky < s.y.kernel; ky++)
@@ -469,7 +469,7 @@ inline std::vector<std::vector<Step>> steps_of_taps(const Sizes& s, int begin, i
 }
 
 // dw (outputs, channels, kernel, kernel), given the input x of n images and ``rows(first image, images, begin, end)``
-// of dz. A part of the rows at a time stays in the second cache.
+// of dz. The rows are processed in parts that fit into the L2 cache.
 APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, float* dw) {
     static thread_local Scratch<stored> turned, paired;
     static thread_local Scratch<float> totals;
@@ -480,9 +480,9 @@ APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, f
         const int x_rows = std::min((chunk - 1) * s.stride + s.kernel, s.height);
         return (chunk * dz_row + x_rows * x_row) * LANES * sizeof(stored);
     };
-    while (chunk > 2 && bytes() > SECOND_LEVEL) chunk -= 2 - chunk % 2;  // even, as windows of pooling may be
-    const bool once = n <= LANES && chunk == s.rows;                      // else sums are kept from part to part
-    const bool in_place = s.taps == 1 && !s.gathers && s.outputs % SIDE == 0 && s.channels % SIDE == 0;  // in dw
+    while (chunk > 2 && bytes() > SECOND_LEVEL) chunk -= 2 - chunk % 2;  // even, as pooling windows may be
+    const bool once = n <= LANES && chunk == s.rows;                      // otherwise sums are kept between parts
+    const bool in_place = s.taps == 1 && !s.gathers && s.outputs % SIDE == 0 && s.channels % SIDE == 0;  // sums in dw
     const size sum_stride = in_place ? s.channels * 4 : 4 * SIDE;
     const size blocks = once ? 4 : size(outs + 1) / 2 * ((ins + 1) / 2) * 4;
     each_bundle(n, [&](int first, int images) {
@@ -529,7 +529,7 @@ APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, f
 
 inline vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN wins, as in torch
 
-// Of a bundle, out = the largest of each window of relu(z * scale + shift + residual)
+// For a bundle, out = the maximum of each window of relu(z * scale + shift + residual)
 template <int POOL>
 APART void finish(const Sizes& s, const stored* z, const float* scales, const float* shifts, const stored* residual,
                    stored* out, int images) {
@@ -558,7 +558,7 @@ APART void finish(const Sizes& s, const stored* z, const float* scales, const fl
     });
 }
 
-// Of a bundle, gradients g of what `finish` rectifies, given those of ``out``; adds up g and g * (z - mean).
+// For a bundle, gradients g of the input of the ReLU in `finish`, given those of ``out``; sums g and g * (z - mean).
 template <int POOL>
 APART void begin_backward(const Sizes& s, const stored* dout, const stored* z, const float* scales,
                            const float* shifts, const float* means, const stored* out, stored* g, float* totals,
@@ -582,7 +582,7 @@ APART void begin_backward(const Sizes& s, const stored* dout, const stored* z, c
             }
         return;
     }
-    // Windows of 2x2 leave at most an edge.
+    // Windows of 2x2 cover everything except perhaps an edge.
     if (POOL == 0 || s.rows % 2 || s.columns % 2) std::memset(g, 0, s.pixels * pixel * sizeof(stored));
     each_window<POOL>(s, [&](int p, int y0, int y1, int x0, int x1) {
         for (int c = 0; c < width; c += SIDE) {
@@ -596,7 +596,7 @@ APART void begin_backward(const Sizes& s, const stored* dout, const stored* z, c
                     UNROLLED for (int x = x0; x < x1; x++) {
                         const size at = size(y * s.columns + x) * pixel + row;
                         const vec value = load(z + at), taken = rounded(value * scale + shift) == best ? left : vec{};
-                        left -= taken;  // the first of equals takes the gradient, as in torch
+                        left -= taken;  // the first of equal maxima takes the gradient, as in torch
                         store(g + at, POOL ? taken : load(g + at) + taken);
                         product += taken * (value - mean);
                     }
@@ -607,11 +607,11 @@ APART void begin_backward(const Sizes& s, const stored* dout, const stored* z, c
     });
 }
 
-// Blocks without batch norm keep of each window of 2x2 which of its numbers is the largest, instead of all of them.
+// Blocks without batch norm keep the place of the maximum of each 2x2 window instead of all its values.
 inline bool keeps_places(const Sizes& s) { return s.pools_2x2() && !s.norm && s.relu; }
-constexpr int NOWHERE = 4;  // if ReLU makes it zero
+constexpr int NOWHERE = 4;  // the place if ReLU gives zero
 
-// Of two rows of the convolution, (2 * columns, images, SIDE * tiles), a row of out and of places (.., width).
+// Pools two rows of the convolution, (2 * columns, images, SIDE * tiles), to a row of out and of places (.., width).
 APART void pool(const Sizes& s, const stored* z, int images, int tiles, stored* out, std::uint8_t* places) {
     const size pixel = size(images) * tiles * SIDE, down = s.columns * pixel;
     for (int x = 0; x < s.pooled_columns; x++, z += 2 * pixel)
@@ -631,7 +631,7 @@ APART void pool(const Sizes& s, const stored* z, int images, int tiles, stored* 
             }
 }
 
-// Of a bundle, rows ``begin`` to ``end`` of dz, given those of out; adds up dz.
+// For a bundle, rows ``begin`` to ``end`` of dz, given the gradients of out; sums dz.
 APART void unpool(const Sizes& s, const stored* dout, const std::uint8_t* places, int images, int begin, int end,
                   stored* dz, float* totals) {
     const size width = s.results, pixel = images * width;
@@ -656,7 +656,7 @@ APART void unpool(const Sizes& s, const stored* dout, const std::uint8_t* places
         }
 }
 
-// Of a bundle, the gradients g of what batch norm returns become those of z; adds them up.
+// For a bundle, turns the gradients g of the output of batch norm into those of z, and sums them.
 APART void through_norm(const Sizes& s, const stored* z, const float* scales, const float* slopes, const float* offsets,
                         int images, stored* g, float* totals) {
     const size width = s.results, pixel = images * width;
@@ -673,7 +673,7 @@ APART void through_norm(const Sizes& s, const stored* z, const float* scales, co
         }
 }
 
-// Of a bundle, adds to sums (width,) those of ``value(z, first channel)`` over pixels and images.
+// For a bundle, adds ``value(z, first channel)`` of all pixels and images to sums (width,).
 inline void add_up(const stored* z, int pixels, int images, int width, float* sums, auto value) {
     for (int p = 0; p < pixels; p++, z += size(images) * width)
         for (int c = 0; c < width; c += SIDE) {
@@ -687,19 +687,19 @@ inline void add_up(const stored* z, int pixels, int images, int width, float* su
 
 extern "C" {
 
-// Asks the system for the tiles' registers; returns whether the process has them.
+// Requests the tile registers from the system; returns whether the process has them.
 int available() {
     constexpr int REQUEST = 0x1023, TILE_DATA = 18;
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
-// How many numbers bundles of images have, and those that `pack` makes of them for a block.
+// Number of values in bundles of images, and in those that `pack` writes for a block.
 std::int64_t numbers(int n, int channels, int height, int width) {
     return std::int64_t(n) * padded(channels) * height * width;
 }
 std::int64_t packed_numbers(const Shape& shape, int n) { return n * Sizes(shape).of_input(); }
 
-// Images (n, channels, height, width) as the input of a block, and images from bundles.
+// Converts images (n, channels, height, width) to the input of a block, and bundles to images.
 void pack(const Shape& shape, const stored* images, stored* bundles, int n) {
     const Sizes s(shape);
     const int pixels = s.height * s.width;
@@ -723,9 +723,9 @@ void unpack(const stored* bundles, stored* images, int n, int channels, int heig
     });
 }
 
-// z is the convolution, or, if the block `keeps_places`, those. moments (3, outputs): mean of z, the inverse of its
-// standard deviation, and what is added to scaled z. With ``training`` the moments are the batch's and the running ones
-// move; else they are the running.
+// z is the convolution or, if the block `keeps_places`, the places. moments (3, outputs): mean of z, inverse of its
+// standard deviation, and the shift of scaled z. With ``training``, the moments are the batch's, and the running ones
+// are updated; otherwise they are the running ones.
 // bias and residual may be null; gamma to running_var are null without batch norm.
 void forward(const Shape& shape, const stored* x, const float* w, const float* bias, const float* gamma,
              const float* beta, const stored* residual, float* running_mean, float* running_var, double momentum,
@@ -746,7 +746,7 @@ void forward(const Shape& shape, const stored* x, const float* w, const float* b
     float *shifts = scales + width, *means = shifts + width, *variances = means + width, *biases = variances + width;
     if (bias) std::memcpy(biases, bias, s.outputs * sizeof(float));
     const Window window(s.y, s.x, true);
-    for (int o = 0; o < width; o += LANES) {  // the factors of two tiles stay in the second cache
+    for (int o = 0; o < width; o += LANES) {  // the factors of two tiles stay in the L2 cache
         const int tiles = std::min(2, (width - o) / SIDE);
         stored* of_outputs = turned.of(size(LANES) * weights);
         stored* of_taps = factors.of(size(LANES) * s.inputs * s.taps);
@@ -826,7 +826,7 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
     std::fill(scales, scales + 7 * width, 0.0f);
     float *shifts = scales + width, *means = shifts + width, *totals = means + width, *products = totals + width,
           *slopes = products + width, *offsets = slopes + width;
-    const bool in_parts = keeps_places(s) && !dx;  // nobody needs all of dz at once
+    const bool in_parts = keeps_places(s) && !dx;  // all of dz is never needed at once
     stored* dz = gradients.of(in_parts ? LANES * z_image : n * z_image);
     const auto unpooled = [&](int first, int images, int begin, int end, stored* to) {
         const auto* places = reinterpret_cast<const std::uint8_t*>(z);

@@ -1,10 +1,10 @@
-"""Operations of stacked clients on a GPU that are one kernel each.
+"""Operations of stacked clients on a GPU, with one kernel each.
 
-Under `torch.vmap` a convolution of K clients becomes one of K groups, which cuDNN computes group by group in
-float32: a step of 30 LeNets has 320 kernels then, and one of 40 ResNet-8 has 2,850. Other layers become
-several kernels, each of which takes as long as it takes to start. The operations of `gpu_convolution` and
-`gpu_layers` look to vmap like any other, and run `triton_kernels` on the whole stack. They can be
-differentiated once, inside of vmap.
+Under `torch.vmap`, a convolution of K clients becomes one with K groups, which cuDNN computes group by group
+in float32: a step of 30 LeNets then launches 320 kernels, and one of 40 ResNet-8 launches 2,850. Other layers
+become several kernels, whose time is mostly that of the launch. The operations of `gpu_convolution` and
+`gpu_layers` are ordinary ones to vmap, but run `triton_kernels` on the whole stack. They can be
+differentiated once, inside vmap.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 def usable(x: Tensor) -> bool:
-    """Whether these operations work on clients like this one, with images or features ``x``."""
+    """Whether these operations support clients with images or features like ``x``."""
     return x.device.type == "cuda" and x.dtype in DTYPES and kernels() is not None
 
 
 @cache
 def kernels() -> Any:
-    """The module of the kernels; None where Triton is missing or cannot compile."""
+    """The module of the kernels; None if Triton is missing or cannot compile."""
 
     def compiled() -> Any:
         from pfl.kernels import triton_kernels
@@ -40,27 +40,27 @@ def kernels() -> Any:
         return triton_kernels
 
     try:
-        with ThreadPoolExecutor(1) as thread:  # in which no vmap is active
+        with ThreadPoolExecutor(1) as thread:  # vmap is not active in it
             return thread.submit(compiled).result()
-    except Exception as error:  # Triton's own kinds, the compiler's, the driver's
+    except Exception as error:  # types of Triton, the compiler and the driver
         reason = str(error).partition("\n")[0]
         log.warning("stacked clients are slower, as Triton does not work here: %s", reason)
         return None
 
 
 def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """``tensors`` in the precision of autocast, if it is on."""
+    """``tensors`` in the dtype of autocast, if it is enabled."""
     if not torch.is_autocast_enabled("cuda"):
         return tensors
     return tuple(tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors)
 
 
 class Stacked(torch.autograd.Function):
-    """A function of one client's tensors that is computed for many at once, or for one as a stack of one."""
+    """A function of one client's tensors, computed for a whole stack; a single client is a stack of one."""
 
     @staticmethod
     def on_stacks(*inputs: Any) -> tuple[Tensor, ...]:
-        """The function, of tensors (K, *shape) and of other values; returns tensors (K, *shape)."""
+        """The function for tensors (K, *shape) and other values; returns tensors (K, *shape)."""
         raise NotImplementedError
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A convolution of stacked clients on a GPU, which serves as their linear layers, too."""
+"""A convolution of stacked clients on a GPU, also used for their linear layers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from torch import Tensor
 
 from pfl.kernels import gpu, sides_after
 
-PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
-PARTS = 32  # of them at most, as each takes the memory of the weights
-FEW_PIXELS = 64  # of a result
-# A convolution of few channels. Which it is was measured on an H200, the sizes of its kernels on an H100
+PART = 512  # minimum number of pixels in a partial sum of a weight gradient
+PARTS = 32  # maximum number of partial sums, as each takes the memory of the weights
+FEW_PIXELS = 64  # output pixels up to which tiles are small
+# Convolutions of few channels; thresholds were measured on an H200, kernel sizes on an H100
 # (``reports/engineering/speed/kernels-*.log``).
-FEW = 8  # channels of its result
-FEW_IN_GRADIENT = 16  # where it is the weights' gradient
-WRITTEN_OUT = 512  # products of a pixel and tap at most, each an instruction
-THREADS = 128  # of a program, in which there are four warps
-GROUPS = 4  # of pixels, of which a thread has one each
-SHARES = 4  # threads at most that share a pixel's input channels
-LANES = 32  # pixels at once in its weights' gradient
-SUMS = 40  # of that gradient at most at once, each in a register
+FEW = 8  # maximum number of output channels
+FEW_IN_GRADIENT = 16  # the same for the weight gradient
+WRITTEN_OUT = 512  # maximum number of products per pixel and tap, each an instruction
+THREADS = 128  # per program, i.e. four warps
+GROUPS = 4  # groups of pixels; a thread has one pixel of each
+SHARES = 4  # maximum number of threads that share a pixel's input channels
+LANES = 32  # pixels at a time in the weight gradient
+SUMS = 40  # maximum number of sums of the weight gradient, each in a register
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
-    """As `torch.nn.functional.conv2d` of square kernels: images (B, C, H, W) to (B, outputs, ...)."""
+    """Like `torch.nn.functional.conv2d`, for square kernels: images (B, C, H, W) to (B, outputs, ...)."""
     y: Tensor
     (y,) = _Convolution.apply(*gpu.as_autocast(x, weight), bias, stride, padding)
     return y
 
 
 class _Convolution(gpu.Stacked):
-    """Images, weights, bias or None, stride, padding."""
+    """Inputs: images, weights, bias or None, stride, padding."""
 
     @staticmethod
     def on_stacks(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> tuple[Tensor]:
@@ -74,7 +74,7 @@ class _Convolution(gpu.Stacked):
 
 
 class _InputGradient(gpu.Stacked):
-    """Gradient of the result, weights, shape of one client's images, stride, padding."""
+    """Inputs: gradient of the result, weights, shape of one client's images, stride, padding."""
 
     @staticmethod
     def on_stacks(
@@ -106,7 +106,7 @@ class _InputGradient(gpu.Stacked):
 
 
 class _WeightGradient(gpu.Stacked):
-    """Gradient of the result, images, side of the kernel, whether there is a bias, stride, padding."""
+    """Inputs: gradient of the result, images, kernel size, whether there is a bias, stride, padding."""
 
     @staticmethod
     def on_stacks(
@@ -116,7 +116,7 @@ class _WeightGradient(gpu.Stacked):
         clients, images, channels, height, width = x.shape
         outputs, *sides = gradient.shape[2:]
         pixels = images * math.prod(sides)
-        part = max(PART, -(-pixels // PARTS))  # whatever the number of clients, so that it moves no number
+        part = max(PART, -(-pixels // PARTS))  # independent of the number of clients, as are the results
         weights = clients * outputs * channels * side**2
         biases = clients * outputs if has_bias else 0
         parts = x.new_empty((-(-pixels // part), weights + biases), dtype=torch.float32)
@@ -136,12 +136,12 @@ class _WeightGradient(gpu.Stacked):
 
 
 def _narrow(inputs: int, outputs: int, few: int) -> bool:
-    """Whether so few channels are faster without matrix products, of which most would be padding."""
+    """Whether the channels are so few that plain products are faster than padded matrix products."""
     return outputs <= few and inputs * outputs <= WRITTEN_OUT
 
 
 def _narrow_blocks(pixels: int, inputs: int) -> tuple[int, tuple[int, int, int]]:
-    """The programs for a result of so many pixels, and the sizes that `narrow_convolve` takes."""
+    """The number of programs for ``pixels`` output pixels, and the sizes that `narrow_convolve` takes."""
     shares = math.gcd(inputs, SHARES)
     return -(-pixels // (THREADS // shares * GROUPS)), (THREADS // shares, GROUPS, shares)
 
@@ -152,7 +152,7 @@ def _divisor(count: int, most: int) -> int:
 
 
 class Tile(NamedTuple):
-    """How products are computed, and of how many pixels (rows), channels (columns) and taps at once."""
+    """Precision of products, and their pixels (rows), channels (columns) and taps at a time."""
 
     products: str
     rows: int
@@ -161,9 +161,9 @@ class Tile(NamedTuple):
 
 
 def _tile(pixels: int, channels: int, dtype: torch.dtype) -> Tile:
-    """For results of so many pixels and channels. Measured on an H100 (``benchmarks.gpu_kernels``)."""
+    """The tile for results of this size. Measured on an H100 (``benchmarks.gpu_kernels``)."""
     products = _products(dtype, exact="tf32x3")
-    if pixels <= FEW_PIXELS:  # a linear layer's: small tiles, so that all of the device has work
+    if pixels <= FEW_PIXELS:  # a linear layer: small tiles keep the whole device busy
         return Tile(products, 16, _power(channels, 32), 64)
     columns = _power(channels, 128)
     if columns == 128:
@@ -172,7 +172,7 @@ def _tile(pixels: int, channels: int, dtype: torch.dtype) -> Tile:
 
 
 def _weight_tile(pixels: int, outputs: int, taps: int, dtype: torch.dtype) -> Tile:
-    """For gradients of weights (outputs, taps) over so many pixels. Measured likewise."""
+    """The tile for gradients of weights (outputs, taps) over ``pixels``. Measured in the same way."""
     if pixels <= FEW_PIXELS:
         return Tile(_products(dtype, exact="tf32x3"), 32, 16, _power(taps, 64))
     columns = _power(outputs, 64)
@@ -182,16 +182,16 @@ def _weight_tile(pixels: int, outputs: int, taps: int, dtype: torch.dtype) -> Ti
 
 
 def _power(count: int, most: int) -> int:
-    """The next power of two, at least 16, as the tensor cores' tiles, and at most ``most``."""
+    """The next power of two, at least 16, the size of the tensor cores' tiles, and at most ``most``."""
     return min(most, max(16, 1 << (count - 1).bit_length()))
 
 
 def _products(dtype: torch.dtype, exact: str) -> str:
-    """How Triton computes products: of float32 numbers as `pfl.engine.device.numerics` has set it.
+    """Triton's precision of products; for float32, as set by `pfl.engine.device.numerics`.
 
     Args:
-        exact: ieee, or tf32x3, which adds three products of numbers that are split in two. Both have the
-            errors of float32: 6e-7 and 2e-7 for the weights' gradients of LeNet's first layer.
+        exact: ieee, or tf32x3, which adds three products of factors split in two. Both have the errors of
+            float32: 6e-7 and 2e-7 for the weight gradients of LeNet's first layer.
     """
     if dtype != torch.float32:
         return "ieee"  # has no effect

@@ -1,4 +1,4 @@
-"""The images, batch norm, pooling and the loss of stacked clients on a GPU."""
+"""Input images, batch norm, pooling and the loss of stacked clients on a GPU."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 from pfl.kernels import gpu, sides_after
 
-BLOCK = 4096  # numbers of a channel at once in batch norm
-POOLED = 512  # numbers at once in pooling
-LOGITS = 2048  # at once in the cross-entropy
-SCALED = 1024  # pixels of an image at once
+BLOCK = 4096  # values of a channel at a time in batch norm
+POOLED = 512  # values at a time in pooling
+LOGITS = 2048  # at a time in the cross-entropy
+SCALED = 1024  # values of an image at a time
 
 
 def scaled_images(
     images: Tensor, labels: Tensor, index: Tensor, scale: Tensor, shift: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Images (..., C, H, W) of all (n, C, H, W), uint8, times ``scale`` plus ``shift``, and labels (...).
+    """Images (..., C, H, W) selected from uint8 (n, C, H, W), times ``scale`` plus ``shift``; labels (...).
 
     Args:
-        index: (...), of the n.
-        scale, shift: (C, 1, 1), whose dtype the result has.
+        index: (...), indices in [0, n).
+        scale, shift: (C, 1, 1), in the dtype of the result.
     """
     index = index.contiguous()
     shape = images.shape[1:]
@@ -46,10 +46,10 @@ def batch_norm(
     momentum: float,
     epsilon: float,
 ) -> Tensor:
-    """Batch norm in training: (B, C, ...) to the same shape and dtype; running statistics move in place.
+    """Batch norm in training: (B, C, ...) to the same shape and dtype; running statistics change in place.
 
     Args:
-        real: (B,), 1 for a real image and 0 for padding; `None` if every one is real.
+        real: (B,), 1 for a real image and 0 for padding; None if all are real.
     """
     y: Tensor
     y, _ = _BatchNorm.apply(x, real, weight, bias, running_mean, running_variance, momentum, epsilon)
@@ -114,7 +114,7 @@ class _BatchNorm(gpu.Stacked):
 
 
 class _BatchNormGradient(gpu.Stacked):
-    """Gradient of the result, images, which are real, weights, moments."""
+    """Inputs: gradient of the result, images, which are real, weights, moments."""
 
     @staticmethod
     def on_stacks(
@@ -134,12 +134,12 @@ class _BatchNormGradient(gpu.Stacked):
 
 
 def _warps(numbers: int) -> int:
-    """For batch norm of a channel with so many numbers. Measured on an H100."""
+    """Warps for batch norm of a channel of ``numbers`` values. Measured on an H100."""
     return 16 if numbers > 2 * BLOCK else 8
 
 
 class _PooledReLU(gpu.Stacked):
-    """Images, side and stride of the windows, padding; returns which pixels are chosen, too."""
+    """Inputs: images, side and stride of the windows, padding. Also returns which pixels are chosen."""
 
     @staticmethod
     def on_stacks(x: Tensor, side: int, stride: int, padding: int) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ class _PooledReLU(gpu.Stacked):
 
 
 class _PoolGradient(gpu.Stacked):
-    """Gradient of the result, which pixels are chosen, shape of one client's images, the rest as above."""
+    """Inputs: gradient of the result, chosen pixels, shape of one client's images, the rest as above."""
 
     @staticmethod
     def on_stacks(
@@ -185,7 +185,7 @@ class _PoolGradient(gpu.Stacked):
 
 
 class _CrossEntropy(gpu.Stacked):
-    """Logits, labels, which are real; returns the number of real ones, too."""
+    """Inputs: logits, labels, which are real. Also returns the number of real ones."""
 
     @staticmethod
     def on_stacks(logits: Tensor, labels: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -217,7 +217,7 @@ class _CrossEntropy(gpu.Stacked):
 
 
 class _CrossEntropyGradient(gpu.Stacked):
-    """Gradient of the loss, logits, labels, which are real, their number."""
+    """Inputs: gradient of the loss, logits, labels, which are real, their number."""
 
     @staticmethod
     def on_stacks(
@@ -235,6 +235,6 @@ class _CrossEntropyGradient(gpu.Stacked):
 
 
 def _logits(classes: int) -> tuple[int, int]:
-    """Images at once in the cross-entropy, and the classes of a tile."""
+    """Images at a time in the cross-entropy, and the padded number of classes of a tile."""
     padded = 1 << (classes - 1).bit_length()
     return max(1, LOGITS // padded), padded

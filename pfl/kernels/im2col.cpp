@@ -1,9 +1,9 @@
 // The images of a convolution as the rows of a matrix, and their gradient from that of the rows, in bfloat16.
 //
-// Channels are innermost. A row holds the pixels under the kernel at one position, tap by tap; the taps of one row
-// of the kernel lie side by side in the image, too.
+// Channels are innermost. A row holds the pixels under the kernel at one position, tap by tap; the taps of one
+// kernel row are contiguous in the image as well.
 
-#pragma GCC optimize("O3")  // which makes vectors of plain loops; clang does so anyway
+#pragma GCC optimize("O3")  // vectorises plain loops; clang does so anyway
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,7 @@
 using bf16 = std::uint16_t;
 
 extern "C" {
-// As in im2col.py; the images are padded by half of the kernel's side.
+// As in im2col.py; the images are padded by half the kernel size.
 struct Shape {
     int images, height, width, channels, rows, columns, kernel, stride;
 };
@@ -32,14 +32,14 @@ inline To bits_as(From value) {
 
 inline float widened(bf16 value) { return bits_as<float>(std::uint32_t(value) << 16); }
 
-// To the nearest, and of two to the even one, as torch rounds.
+// Rounds to nearest, ties to even, like torch.
 inline bf16 narrowed(float value) {
     const auto bits = bits_as<std::uint32_t>(value);
     return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
 }
 
-// ``work(first, last, pixel)`` for each row of the kernel at each position of an image: the ``first`` to ``last`` of
-// its numbers lie in the image, from ``pixel`` on. None do where first == last.
+// Calls ``work(first, last, pixel)`` for each kernel row at each position of an image: its values ``first`` to
+// ``last`` lie in the image, from ``pixel`` on; none do if first == last.
 template <class Work>
 inline void each_row_of_taps(const Shape& shape, Work work) {
     const auto& [images, height, width, channels, rows, columns, kernel, stride] = shape;

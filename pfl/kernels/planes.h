@@ -1,4 +1,4 @@
-// What conv_block.cpp and conv_tiles.cpp share: a block's sizes, and which pixels depend on which.
+// Shared by conv_block.cpp and conv_tiles.cpp: a block's sizes, and which pixels depend on which.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <vector>
 
 extern "C" {
-// Of a block; pool is 0 where nothing is pooled, images is 1 if the input comes from `pack`. As in conv_block.py.
+// A block, as in conv_block.py. pool is 0 without pooling; images is 1 if the input comes from `pack`.
 struct Shape {
     int channels, height, width, outputs, kernel, stride, padding, norm, relu, pool, pool_stride, pool_padding, images;
 };
@@ -19,23 +19,23 @@ typedef std::ptrdiff_t size;
 inline int up(int a, int b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 inline int down(int a, int b) { return a >= 0 ? a / b : -up(-a, b); }
 
-// Along one axis, a convolution of ``length`` pixels to ``results``.
+// A convolution along one axis, from ``length`` pixels to ``results``.
 struct Axis {
     int length, results, kernel, stride, padding;
 };
 
-// What a position of a result depends on: ``count`` positions from ``source`` on. The first is under ``tap`` of the
-// kernel, each next one under a tap further by the step of all spans: 1 forward, minus the stride backward.
+// The ``count`` positions from ``source`` on that a position of a result depends on. The first is under ``tap`` of
+// the kernel; from each to the next, the tap changes by 1 (forward) or by minus the stride (backward).
 struct Span {
     int tap, source, count;
 };
-// Of the convolution from its input.
+// Input positions for a position of the convolution.
 inline Span forward_span(const Axis& axis, int at) {
     const int tap = std::max(0, axis.padding - at * axis.stride);
     const int source = at * axis.stride - axis.padding + tap;
     return {tap, source, std::min(axis.kernel, axis.length + axis.padding - at * axis.stride) - tap};
 }
-// Of the input's gradient from the convolution's.
+// Positions of the convolution's gradient for a position of the input's gradient.
 inline Span backward_span(const Axis& axis, int at) {
     const int first = std::max(0, up(at + axis.padding - axis.kernel + 1, axis.stride));
     const int last = std::min(axis.results - 1, down(at + axis.padding, axis.stride));
@@ -48,7 +48,7 @@ inline std::vector<Span> spans(const Axis& axis, bool forward) {
     return all;
 }
 
-// The positions of the convolution from ``begin`` to ``end`` whose input under ``tap`` is not beside the image.
+// The positions of the convolution from ``begin`` to ``end`` whose input under ``tap`` is inside the image.
 struct Range {
     int first, count;
 };
@@ -74,7 +74,7 @@ struct Planes : Shape {
     bool pools_2x2() const { return pool == 2 && pool_stride == 2 && pool_padding == 0; }
 };
 
-// ``work(result's pixel, window's first row, last, column, last)``; with SIDE, of windows that are never cut off.
+// Calls ``work(output pixel, first row, end, first column, end)`` for each window; with SIDE, none is cut off.
 template <int SIDE, class Work>
 inline void each_window(const Planes& s, Work work) {
     for (int y = 0, p = 0; y < s.pooled_rows; y++) {

@@ -1,4 +1,4 @@
-"""Rows of a file into memory."""
+"""Read rows of a file into memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pfl.kernels import compiled, pointer
 
 
 def read_rows(file: BinaryIO, index: Tensor, size: int) -> Tensor:
-    """The rows ``index`` (B,) of a file of rows of ``size`` bytes, as uint8 (B, size).
+    """The rows ``index`` (B,) of a file with ``size`` bytes per row, as uint8 (B, size).
 
-    Reading a row takes a third of the time of mapping it into memory, and a mapped page would count as this
+    Reading a row takes a third of the time of mapping it into memory, and mapped pages would count as this
     process's memory.
 
     Raises:
-        OSError: the file ends before a row.
+        OSError: the file ends before a row does.
     """
     rows = torch.empty((len(index), size), dtype=torch.uint8)
     library = compiled("read_rows")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clocked(Method):
-    """Base of the methods on the clock: the size-weighted mean of all arrivals, stale or not.
+    """Base class of the methods on the clock: the size-weighted mean of all arrivals, stale or not.
 
     Client k < stragglers has the missing period d = k + 1; all other clients are punctual (d = 0). A client
     receives the global model, and trains immediately, in the rounds s (from 0) with s mod (d + 1) = 0. Its

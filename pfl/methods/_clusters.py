@@ -26,7 +26,7 @@ def join_clusters(server: Server, method: Method, clusters: Tensor) -> Dispatch:
     """Put every participant into the cluster whose model has the lowest loss on its training samples.
 
     Args:
-        clusters: (n,), the participants' are changed in place.
+        clusters: (n,) cluster of each client; the participants' are changed in place.
 
     Returns:
         A dispatch of the clusters' models.
@@ -38,7 +38,7 @@ def join_clusters(server: Server, method: Method, clusters: Tensor) -> Dispatch:
 
     present, others = server.participants, server.others
     members = torch.stack([others[clusters[others] == cluster][0] for cluster in clusters[others].unique()])
-    losses = [  # of every cluster's model, which its first member has
+    losses = [  # of every cluster's model, stored for its first member
         server.collect(loss, present, server.bank.rows(member.expand(len(present))))["loss"]
         for member in members
     ]

@@ -29,5 +29,5 @@ def discrepancy(batch: Batch, first: Tensor, second: Tensor, widths: Sequence[fl
 
 
 def distances_squared(x: Tensor, y: Tensor) -> Tensor:
-    """(B, B) of the rows of x (B, d) from those of y (B, d)."""
+    """Squared distances (B, B) between the rows of x (B, d) and those of y (B, d)."""
     return x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T

@@ -24,7 +24,7 @@ TRAINED = ("hidden.weight", "hidden.bias", "norm.weight", "norm.bias", "output.w
 def initial_state(
     stream: np.random.Generator, classes: int, noise: int, hidden: int, features: int, dtype: torch.dtype
 ) -> State:
-    """A new generator of the given widths, in torch's default initialisation, with the moments of Adam."""
+    """A new generator of the given widths, with torch's default initialisation, and the moments of Adam."""
     tensors = {
         "norm.weight": torch.ones(hidden),
         "norm.bias": torch.zeros(hidden),
@@ -44,7 +44,7 @@ def initial_state(
 def generate(net: Mapping[str, Tensor], y: Tensor, noise: Tensor, training: bool = False) -> Tensor:
     """Features (B, d) for classes ``y`` (B,) and ``noise`` (B, width).
 
-    In training batch norm normalises by the batch and moves its statistics in place.
+    In training, batch norm normalises by the batch and updates its running statistics in place.
     """
     from torch.nn import functional as F
 

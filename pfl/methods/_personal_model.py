@@ -1,4 +1,4 @@
-"""A personal model beside the global one: a second network of each client, which is never sent."""
+"""A personal model in addition to the global one: a second network per client, which is never sent."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def with_personal_model(network: Network) -> Network:
 
 
 def as_global(server: Server) -> dict[str, Tensor]:
-    """A dispatch in which the participants' personal model is the global one."""
+    """A dispatch that sets the participants' personal model to the global one."""
     model = server.bank.rows(server.participants)
     return {f"{NAME}.{name}": model[name] for name in server.groups["model"]}
 
 
 def counterparts(client: Client) -> dict[str, str]:
-    """Names of the global model's parameters in training, to those of their personal counterparts."""
+    """Name of each of the global model's parameters in training to that of its personal counterpart."""
     return {name: f"{NAME}.{name}" for name in client.trained if not name.startswith(f"{NAME}.")}
 
 

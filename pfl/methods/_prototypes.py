@@ -18,7 +18,7 @@ def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, T
     """Statistics of the features of the participants' training samples, by ``models`` in evaluation mode.
 
     Returns:
-        (K, classes, d) mean feature of each class, 0 where the client lacks it, and (K,) mean squared norm of
+        (K, classes, d) mean feature of each class, 0 if the client lacks it, and (K,) mean squared norm of
         all features; float64.
     """
     classes = server.federation.classes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerOptimiser(Method):
-    """Base: x <- x + eta d, where the optimiser computes the direction d from Delta = sum_i p_i (y_i - x).
+    """Base class: x <- x + eta d, where the direction d is computed from Delta = sum_i p_i (y_i - x).
 
     The p_i are FedAvg's weights. Batch norm's statistics are averaged.
     """
@@ -40,14 +40,14 @@ class ServerOptimiser(Method):
 
     @abstractmethod
     def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
-        """d of one tensor (1, *shape), from Delta; the optimiser's state changes."""
+        """The direction d (1, *shape) of one tensor from its Delta; updates the optimiser's state."""
 
 
 @dataclass(frozen=True)
 class AdaptiveOptimiser(ServerOptimiser):
-    """Base: d = m / (sqrt(v) + tau), with m <- beta_1 m + (1 - beta_1) Delta and v from Delta^2.
+    """Base class: d = m / (sqrt(v) + tau), with m <- beta_1 m + (1 - beta_1) Delta and v from Delta^2.
 
-    v is tau^2 at first. There is no bias correction.
+    v is initially tau^2. There is no bias correction.
     """
 
     server_lr: float = hyper(0.1, "eta: learning rate of the server", low=0.0, search=(1e-3, 1.0), log=True)

@@ -32,8 +32,8 @@ class APFL(Method):
 
         alpha_i v_i(x) + (1 - alpha_i) [w(x)],
 
-    with no gradient through the brackets. Before that, with ``adaptive``, it moves alpha_i once per round, by
-    alpha_i <- clip(alpha_i - eta s, 0, 1), with the configuration's learning rate eta and, by ``slope``,
+    with no gradient through the brackets. Before that, with ``adaptive``, it updates alpha_i once per round:
+    alpha_i <- clip(alpha_i - eta s, 0, 1), with the configuration's learning rate eta and, as ``slope`` says,
 
         code:    s = <v' - w', alpha df/dv + (1 - alpha) df/dw'> + 0.02 alpha,
         paper:   s = <v - w, the gradient of the model with the parameters alpha v + (1 - alpha) w>,
@@ -49,11 +49,11 @@ class APFL(Method):
     Evaluated: the mixture with the global model as the client trained it ("post_local", the headline), or as
         aggregation left it ("post_aggregation").
     Differs from the authors: logits are mixed, as in their code (paper: the models' parameters; the two agree
-        for linear models); alpha moves before the round's training, on a separate batch (their code: in the
-        first step); in training both models step from the same point, as in the paper (their code: v_i steps
-        after w has stepped on the batch); models are averaged by training samples. FL-bench moves alpha on
-        every batch of the first epoch; PFLlib trains v_i on its own loss and overwrites it with the mixture
-        of the parameters after each round.
+        for linear models); alpha is updated before the round's training, on a separate batch (their code: in
+        the first step); in training both models step from the same point, as in the paper (their code: v_i
+        steps after w has stepped on the batch); models are averaged by training samples. FL-bench updates
+        alpha on every batch of the first epoch; PFLlib trains v_i on its own loss and overwrites it with the
+        mixture of the parameters after each round.
     """
 
     family = "personal model"
@@ -135,7 +135,7 @@ class APFL(Method):
 
 
 def _mixture_loss(client: Client, batch: Batch) -> Tensor:
-    """Of the mixture, with a gradient to both models."""
+    """The loss of the mixture, with gradients for both models."""
     return batch.cross_entropy(_mixture(client, batch.x, client.net(batch.x)))
 
 
@@ -144,6 +144,6 @@ def _global_loss(client: Client, batch: Batch) -> Tensor:
 
 
 def _mixture(client: Client, x: Tensor, common: Tensor) -> Tensor:
-    """Logits (B, classes) of the mixture; ``common`` has the global model's."""
+    """Logits (B, classes) of the mixture; ``common`` are the global model's."""
     alpha: Tensor = client.state["alpha"]
     return alpha * personal_logits(client, x) + (1 - alpha) * common

@@ -26,9 +26,9 @@ FEWEST = 4
 class ClusterFL(Method):
     """Each cluster of clients shares one model; a cluster splits if its clients' changes disagree.
 
-    A cluster's model moves by the plain mean of its members' changes Delta_i. A cluster splits in two, by
-    agglomerative clustering on -cos(Delta_i, Delta_j), if its mean change is short, ||mean_i Delta_i|| <
-    eps1, and some member's is long, max_i ||Delta_i|| > eps2.
+    A cluster's model moves by the plain mean of its members' changes Delta_i. A cluster splits in two if its
+    mean change is small, ||mean_i Delta_i|| < eps1, and some member's is large, max_i ||Delta_i|| > eps2. The
+    parts are found by agglomerative clustering on -cos(Delta_i, Delta_j).
 
     Source: Sattler et al., IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991.
     State: ``server.state["clusters"]`` (n,), the cluster of each client; ``changes`` (n, P), each client's
@@ -38,7 +38,7 @@ class ClusterFL(Method):
         ``gamma`` on a split, both as in their code; only participants whose model changed count; when a
         cluster splits, an absent member follows the part whose present members' changes have the larger mean
         cosine with its own last change; positions in the clustering are mapped back to client ids, which
-        their notebook omits; thresholds may be relative to ``unit``, since absolute ones do not carry over to
+        their notebook omits; thresholds may be relative to ``unit``, since absolute ones do not transfer to
         another network.
     """
 

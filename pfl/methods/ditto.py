@@ -87,7 +87,7 @@ class Ditto(Method):
     def _held(
         self, client: Client, gradient: Mapping[str, Tensor], value: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """The sum with the proximal term of the personal model."""
+        """Add the proximal term of the personal model."""
         own = {name: name.removeprefix(f"{NAME}.") for name in client.trained if name.startswith(f"{NAME}.")}
         received = {twin: client.start[name] for twin, name in own.items()}
         return client.pulled(gradient, value, self.lam, received)

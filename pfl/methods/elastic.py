@@ -43,14 +43,14 @@ class Elastic(Method):
     Source: Chen et al., Elastic Aggregation for Federated Optimization, CVPR 2023. Code compared: the first
         author's ``FederalLab/OpenFed`` (``elastic_aggregation`` and ``ElasticOptimizer``), which has the
         defaults used here.
-    State: ``server.client_state["sensitivity"][NAME]`` (n, *shape), Omega_i, at first 0.
+    State: ``server.client_state["sensitivity"][NAME]`` (n, *shape), Omega_i, initially 0.
     Evaluated: the global model, without fine-tuning.
-    Differs from the authors: batch norm's running statistics stay as they are while Omega_i is measured;
-        the batches of the measurement are drawn anew for the training. A ``share`` of the samples is
-        rounded up to whole batches; a tensor whose sensitivities are all rounding moves by 1 + tau times
-        FedAvg's step. FL-bench takes the gradient of the loss in evaluation mode, one number
-        per tensor (since June 2024 of the whole tensor, before of its first slice), the maximum over the
-        participants, mu = 0.95, and a share of 0.3 on which it then does not train.
+    Differs from the authors: batch norm's running statistics are not updated while Omega_i is measured;
+        training draws other batches than the measurement. A ``share`` of the samples is rounded up to whole
+        batches; a tensor whose sensitivities are all rounding errors moves by 1 + tau times FedAvg's step.
+        FL-bench uses the gradient of the loss in evaluation mode, one number per tensor (since June 2024 over
+        the whole tensor, previously over its first slice), and the maximum over the participants. It has
+        mu = 0.95, and excludes the share, 0.3, from training.
     """
 
     family = "server optimisation"

@@ -17,7 +17,7 @@ class FedAdam(AdaptiveOptimiser):
 
         m <- beta_1 m + (1 - beta_1) Delta,    v <- beta_2 v + (1 - beta_2) Delta^2.
 
-    There is no bias correction; v is tau^2 at first.
+    There is no bias correction; v is initially tau^2.
 
     Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
     State: ``server.state["mean"][NAME]`` (1, *shape), m; ``["square"][NAME]`` (1, *shape), v.

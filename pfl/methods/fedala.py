@@ -27,7 +27,7 @@ class FedALA(Method):
 
         theta + (g - theta) * W
 
-    in its last p layers, and from g in the others. W has an element for each parameter and is 1 at first. It
+    in its last p layers, and from g in the others. W has an element for each parameter and is initially 1. It
     is updated on each batch of a random share of the client's samples:
 
         W <- clip(W - eta grad * (g - theta), 0, 1),
@@ -36,7 +36,7 @@ class FedALA(Method):
 
     Source: Zhang et al., AAAI 2023, https://arxiv.org/abs/2212.01197, Algorithm 1. Code compared: the ``ALA``
         module of ``TsingZ0/FedALA``, also in PFLlib by the same authors.
-    State: ``server.client_state["own"][NAME]`` (n, *shape), theta, at first the common initialisation;
+    State: ``server.client_state["own"][NAME]`` (n, *shape), theta, initially the common initialisation;
         ``["weight"][NAME]`` (n, *shape), W.
     Evaluated: the mixture that the client would start the next round from ("adapted", the headline); the W
         learnt for an evaluation is discarded.

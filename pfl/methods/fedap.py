@@ -42,9 +42,9 @@ class FedAP(Method):
     Evaluated: each client's stored model, the last that it trained ("post_local", the headline, as in
         FL-bench and pFedSim's tables). "post_aggregation" is the mixed model, row i of W over the stored
         models, which the authors evaluate. During the warm-up both are FedBN's.
-    Differs from the authors: warm-up by FedBN and not by a pre-trained model (their f-FedAP); the statistics
-        come from the global model with the mean of the clients' batch norms, in evaluation mode; the
-        headline, as described above. The traffic of the comparison leaves out the model sent for it.
+    Differs from the authors: the warm-up is FedBN and not a pre-trained model, as in their f-FedAP; the
+        statistics come from the global model with the mean of the clients' batch norms, in evaluation mode;
+        the headline, as described above. The traffic of the comparison omits the model sent for it.
     """
 
     family = "mixing"
@@ -80,7 +80,7 @@ class FedAP(Method):
             return server.personal(moment, clients)
         stored = server.personal("post_aggregation", clients)
         if moment == "post_local":
-            return stored  # of a client that has not trained since the warm-up: the warm-up's model
+            return stored  # for a client that has not trained since the warm-up, the warm-up's model
         mixing = server.groups.resolve(_all_but_batch_norm(Dense(server.state["weights"][clients])), "local")
         return {
             name: mixed(server.bank.stacks[name], matrix) if isinstance(matrix, Dense) else stored[name]

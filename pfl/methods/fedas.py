@@ -39,11 +39,11 @@ class FedAS(Method):
         c_y are computed by the client and are not sent.
     Evaluated: each client's last trained model ("post_local", the headline), as in the authors' code.
     Differs from the authors: the alignment uses the configuration's learning rate times ``align_lr``, so that
-        a search moves both (theirs: 0.01 whatever the learning rate, which is ``align_lr`` 0.01 / lr); the
-        sum over classes makes a class with one sample weigh as much as a large one, as theirs; the batches of
-        F_i are drawn in random order; class means are taken in evaluation mode (theirs: in the mode that the
-        model was left in), the alignment in training mode (theirs: in evaluation mode); each client aligns
-        the extractor as received (their clients align one object, one after the other).
+        a search scales both (theirs: always 0.01, which is ``align_lr`` 0.01 / lr); by the sum over classes,
+        a class with one sample weighs as much as a large one, as in theirs; the batches of F_i are drawn in
+        random order; class means are taken in evaluation mode (theirs: in the mode in which the model was
+        left), the alignment in training mode (theirs: in evaluation mode); each client aligns the extractor
+        as received (their clients align one shared object in turn).
     """
 
     family = "personal layers"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class FedAvgAsync(Clocked):
     """Size-weighted averaging of all models that arrive in a round, however stale they are.
 
-    Source: PLGA's paper, anonymous submission, FedAvg (Async) of Table 2; with ``repeat`` 2 what its code
-        calls Per-FedAvg.
+    Source: PLGA's paper, anonymous submission, FedAvg (Async) of Table 2. With ``repeat`` 2, it is what its
+        code calls Per-FedAvg.
     State: only the models in flight.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").

@@ -21,8 +21,8 @@ class FedBABU(Method):
     State: none.
     Evaluated: after each client has fine-tuned a copy ("adapted", the headline); the copy is then discarded.
     Differs from the authors: learning rates are constant over the rounds (theirs fall at half and at three
-        quarters). The average of the extractors is uniform, as theirs. Batch norm's running statistics are
-        averaged (their networks have none). Fine-tuning at half of the rounds' learning rate is our choice.
+        quarters). The average of the extractors is uniform, as in theirs. Batch norm's running statistics are
+        averaged (their networks have none). Fine-tuning at half the rounds' learning rate is our choice.
     """
 
     family = "personal layers"

@@ -121,7 +121,7 @@ class FedCAC(Method):
         return mask.view_as(end)
 
     def _collaborators(self, server: Server, masks: dict[str, Tensor]) -> Tensor:
-        """(K, K): 1 where the row's client averages critical elements with the column's, or is the same."""
+        """(K, K): 1 if the row's client averages critical elements with the column's, or is the same."""
         itself = torch.eye(len(server.participants), dtype=torch.float64, device=server.participants.device)
         over = server.round > whole_part(self.beta, server.rounds)
         nothing = not any(bool(mask.any()) for mask in masks.values())
@@ -145,7 +145,7 @@ class FedCAC(Method):
         different = marks[:, None] + marks - 2 * common
         if self.overlap == "literal":
             return different / (2 * sum(mask[0].numel() for mask in masks.values()))
-        # 1 - different / (2 marks), which is common / marks where all have equally many.
+        # 1 - different / (2 marks), which is common / marks if all have the same number of marks.
         twice = 2 * marks[:, None]
         return torch.where(twice > 0, (twice - different) / twice.clamp(min=1), 0.0)
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 WIDTHS = (20.0, 30.0, 40.0, 100.0)
-"""Of the discrepancy's Gaussian kernels: twice the bandwidths of the authors' code."""
+"""Widths of the discrepancy's Gaussian kernels: twice the bandwidths in the authors' code."""
 
 
 @dataclass(frozen=True)
 class FedCP(Method):
     """A global extractor under two heads, whose inputs a policy network separates.
 
-    With the features f (d,) of a sample and v the personal head's weights as received, summed over classes,
-    the policy network (linear to 2 d, layer norm, ReLU) maps f * v / ||v|| to two scores a, b (d,). The
-    logits are
+    Let f (d,) be the features of a sample, and v the personal head's weights as received, summed over
+    classes. The policy network (linear to 2 d, layer norm, ReLU) maps f * v / ||v|| to two scores a, b (d,).
+    The logits are
 
         head(s f) + shared_head((1 - s) f),    s = exp(a) / (exp(a) + exp(b)).
 

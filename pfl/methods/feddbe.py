@@ -73,9 +73,9 @@ class FedDBE(Method):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         features = client.net.features(batch.x)
         running = self._running(client, batch, features)
-        apart: Tensor = (running - client.state["mean"]).square().mean()
+        distance: Tensor = (running - client.state["mean"]).square().mean()
         logits = client.net.head(features + client.params["translation.bias"])
-        return batch.cross_entropy(logits) + self.kappa / 2 * apart
+        return batch.cross_entropy(logits) + self.kappa / 2 * distance
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
         logits: Tensor = client.net.head(client.net.features(x) + client.params["translation.bias"])
@@ -99,7 +99,7 @@ class FedDBE(Method):
         return self._moved(client, batches, lr, self.loss)
 
     def _first_step(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        """Before the first round, without the translation and the mean feature."""
+        """A step before the first round, without the translation and the mean feature."""
         return self._moved(client, batches, lr, _cross_entropy)
 
     def _moved(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor, objective: Loss) -> Step:
@@ -125,5 +125,5 @@ class FedDBE(Method):
 
 
 def _cross_entropy(client: Client, batch: Batch) -> Tensor:
-    """Without the translation."""
+    """The loss without the translation."""
     return batch.cross_entropy(client.net(batch.x))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class FedDyn(Method):
     """A global model; each client's objective corrects for its accumulated drift.
 
-    With a client's drift v_i (the paper's -g_i / alpha), at first 0, the local objective is
+    With a client's drift v_i (the paper's -g_i / alpha), initially 0, the local objective is
 
         loss(theta) + alpha_i (<v_i, theta> + 1/2 ||theta - theta^t||^2);
 

@@ -31,12 +31,12 @@ class FedFomo(Method):
     where w+ are the positive w_ij, normalised to sum to 1. If none is positive, it keeps its own last trained
     model theta_i. Then A_ij += w_ij. The baseline b_i is an option:
 
-    - ``trained``: theta_i. It is no candidate itself, so its weight is 1 if no w_ij is positive, else 0;
+    - ``trained``: theta_i. It is not a candidate itself, so its weight is 1 if no w_ij is positive, else 0;
     - ``before_training``: the model from which client i started its last local training. If client i took
       part in the previous round, theta_i is one of the candidates and counts towards M.
 
     Source: Zhang et al., ICLR 2021, https://arxiv.org/abs/2012.08565, Algorithm 1.
-    State: ``server.state["affinity"]`` (n, n), at first the identity; ``["uploaded"]`` (n,), the previous
+    State: ``server.state["affinity"]`` (n, n), initially the identity; ``["uploaded"]`` (n,), the previous
         participants; with ``before_training`` also ``["before"][NAME]`` (n, *shape), every client's b_i.
     Evaluated: each client's last trained model.
     Differs from the authors: the default baseline is FL-bench's; ``before_training`` is PFLlib's rule and the

@@ -47,11 +47,11 @@ class FedGen(Method):
         1 for the classes seen so far.
     Evaluated: the global model.
     Differs from the authors: classes qualify by the mean, as in FL-bench (theirs: the largest count); counts
-        are of all training samples, theirs of the samples drawn in the round; G ends in a ReLU, as the
+        are over all training samples (theirs: the samples drawn in the round); G ends in a ReLU, as the
         features of our networks do; its noise is normal (their code: uniform); training with generated
         features never stops early (theirs: after 20 local epochs); a weight of 0 stays 0, below the floor
         of 1e-4. As in the authors' code, G learns from the participants' heads (FL-bench: from the old
-        global head), and clients use its running statistics, which are sent too (FL-bench: the batch's).
+        global head), and clients use its running statistics, which are also sent (FL-bench: the batch's).
     """
 
     family = "knowledge transfer"

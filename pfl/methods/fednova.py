@@ -23,8 +23,8 @@ class FedNova(Method):
 
         w^(t+1) = w^t + (sum_j p_j a_j) sum_i p_i (theta_i - w^t) / a_i.
 
-    Without momentum a_i is the number of steps. With momentum rho, step k of tau moves the model by the
-    gradients before it as well, and a_i = sum_(k=1..tau) (1 - rho^k) / (1 - rho).
+    Without momentum a_i is the number of steps, tau. With momentum rho, a step also applies the earlier
+    gradients, and a_i = sum_(k=1..tau) (1 - rho^k) / (1 - rho).
 
     Source: Wang et al., NeurIPS 2020, https://arxiv.org/abs/2007.07481, Eq. 6 and Section 4.1. Code compared:
         ``JYWa/FedNova``.

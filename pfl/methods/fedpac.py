@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 LEAST_WEIGHT = 1e-3
-"""Heads of smaller weight are left out of a combination."""
+"""Heads with a smaller weight are left out of a combination."""
 
 
 @dataclass(frozen=True)

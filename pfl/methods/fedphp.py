@@ -33,14 +33,14 @@ TINY = 1e-8
 class FedPHP(Method):
     """FedAvg whose clients learn from a historical personal model h_i, the average of their trained models.
 
-    The local objective is ``(1 - lambda) loss + lambda R``, with R by ``transfer``
+    The local objective is ``(1 - lambda) loss + lambda R``, where R depends on ``transfer``:
 
         distillation:  H(softmax(h_i(x) / 4), softmax(theta(x))),
         mmd:           the squared maximum mean discrepancy between the features of theta and those of h_i,
 
     with H the cross-entropy and h_i in evaluation mode. The discrepancy has five Gaussian kernels
-    exp(-||a - b||^2 / v), with v = 1/4, 1/2, 1, 2 and 4 times the mean squared distance between two different
-    features of the batch, under both models. After a participant's s-th local training (s from 0),
+    exp(-||a - b||^2 / v). Their v are 1/4, 1/2, 1, 2 and 4 times the mean squared distance between two
+    different features of the batch, under both models. After a participant's s-th local training (s from 0),
 
         h_i <- mu h_i + (1 - mu) theta_i,    mu = min(0.9 s / S, 0.9),
 
@@ -49,13 +49,13 @@ class FedPHP(Method):
     Source: Li et al., ECML PKDD 2021, https://doi.org/10.1007/978-3-030-86486-6_36, Algorithm 1. Code
         compared: the authors' ``lxcnju/FedRepo``, which has both transfers: lambda 0.1 for distillation, 0.1
         or 0.05 for the discrepancy.
-    State: ``server.client_state["history"][NAME]`` (n, *shape), h_i, at first the common initialisation;
+    State: ``server.client_state["history"][NAME]`` (n, *shape), h_i, initially the common initialisation;
         ``["trainings"]`` (n,), the number of each client's participations.
     Evaluated: h_i ("post_local", the headline); the global model ("post_aggregation").
     Differs from the authors: no clipping of gradients (theirs: to norm 100) and no minimum of five batches.
-        PFLlib has another method of this name: training starts from (1 - mu) w + mu theta_i, where mu grows
-        with the round and not with the client's trainings, the teacher is the received global model, and (at
-        the latest since December 2024) R is a discrepancy with fixed kernels.
+        PFLlib has a different method of this name: training starts from (1 - mu) w + mu theta_i, and the
+        teacher is the received global model. There mu grows with the round and not with the client's
+        participations, and R is a discrepancy with fixed kernels (since December 2024 at the latest).
     """
 
     family = "knowledge transfer"
@@ -114,13 +114,13 @@ class FedPHP(Method):
         self._begin(server, server.trained)
 
     def _begin(self, server: Server, models: Mapping[str, Tensor]) -> None:
-        """Make ``models``, name to (K, *shape), the participants' h."""
+        """Set the participants' h to ``models``, name to (K, *shape)."""
         for name, history in server.client_state["history"].items():
             history[server.participants] = models[name]
 
 
 def _widths(batch: Batch, first: Tensor, second: Tensor) -> list[Tensor]:
-    """Of the kernels, from the distances of all pairs of features (B, d) and features (B, d)."""
+    """Widths of the kernels, from the distances between all pairs of features (B, d) and (B, d)."""
     pairs = ((first, first), (second, second), (first, second), (second, first))
     total = torch.stack([batch.sum(batch.sum(distances_squared(x.detach(), y))) for x, y in pairs]).sum()
     count = 2 * batch.sum(torch.ones_like(first[:, 0]))

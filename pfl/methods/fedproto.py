@@ -71,7 +71,7 @@ class FedProto(Method):
         old = server.received["prototypes.means"][0]
         new = (means.sum(0) / owners.clamp(min=1)).to(old.dtype)
         known = server.received["prototypes.known"][0]
-        # Only the prototypes that are known travel.
+        # Only known prototypes are sent.
         received, sent = len(server.participants) * int(known.sum()), int(owners.sum())
         server.count("prototypes.means", down=received * features(server), up=sent * features(server))
         server.count("prototypes.known")

@@ -25,9 +25,9 @@ class FedRep(Method):
     State: only the personal heads.
     Evaluated: the global extractor under the client's own head. With ``final_head_epochs`` also "adapted":
         every client first trains its head for that many epochs, on a copy.
-    Differs from the authors: their 11 epochs per round are 10 of the head and 1 of the extractor, here the
-        sum is the configuration's; the extractor is averaged by training samples (paper: uniformly); every
-        client's last head training is an option and reported beside the untuned heads.
+    Differs from the authors: their 11 epochs per round are 10 for the head and 1 for the extractor; here the
+        sum is the configuration's; the extractor is averaged by training samples (paper: uniformly); a final
+        training of every head is optional, and the accuracy without it is also reported.
     """
 
     family = "personal layers"

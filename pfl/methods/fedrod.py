@@ -27,7 +27,7 @@ class FedRoD(Method):
     """A generic head for balanced classes and a personal head for the client's own, on one extractor.
 
     The extractor f and the generic head g minimise the balanced softmax, that is cross-entropy on ``g(f(x)) +
-    gamma log c`` with the client's class counts c. The personal head p, at first a copy of g, minimises
+    gamma log c`` with the client's class counts c. The personal head p, initially a copy of g, minimises
     cross-entropy on ``[g(f(x))] + p([f(x)])``, with no gradient through the brackets. Everything but the
     personal head is averaged by size.
 

@@ -26,30 +26,30 @@ MIXED = ("T", "C", "L")
 
 @dataclass(frozen=True)
 class FedSimSup(Method):
-    """Two networks per client with summed logits: a supervisor that never leaves, and a model that is mixed.
+    """Two networks per client with summed logits: a supervisor that is never sent, and a mixed model.
 
     The model of a client that misses a round is mixed with those of the participants, weighted by the
     similarity of label proportions. With mixed kinds a client holds one supervisor of each kind, but only the
-    client's own kind is used and trained; accuracies are also given by kind. The paper's "nosim" is
+    client's own kind is used and trained; accuracies are also reported by kind. The paper's "nosim" is
     ``exponent`` 0; T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
 
     In the published text the weight of the mixture, 1 - alpha, is multiplied in round t of T by
 
-        beta = 1 while t < c T^gamma, else (c T^gamma / t)^2,
+        beta = 1 while t < c T^gamma, else (c T^gamma / t)^2.
 
-    which is off unless ``damping``, c, is above 0.
+    This factor is off unless ``damping``, c, is above 0.
 
     Source: the anonymous submission "Personalized Federated Learning with Similarity Information Supervisor",
         Algorithm 1 and Eq. 7-9, whose tables are reproduced here. Published, with beta and eight competitors
-        instead of seven, as Liu et al., Personalized Federated Learning under Local Supervision, ICCV 2025;
-        beta is known here from a third party's code, which has c = 40 and gamma = 3/7, because the published
-        text was not available and its repository is not public.
+        instead of seven, as Liu et al., Personalized Federated Learning under Local Supervision, ICCV 2025.
+        Here beta comes from third-party code, which has c = 40 and gamma = 3/7, because neither the published
+        text nor its repository was available.
     State: ``server.state["similarity"]`` (n, n), cosines of the clients' label proportions;
         ``server.client_state["kind"]`` (n, kinds), each client's kind of supervisor.
     Evaluated: the summed logits of the client's stored model and its supervisor, without fine-tuning.
     Differs from the authors: the supervisors' architectures are our choice, since the paper gives none. A
         transformer has a smaller learning rate, since it diverges at the common one: its gradients are scaled
-        down (but not its weight decay). ``supervisor`` "none", with which the model trains for both
+        down, but not its weight decay. ``supervisor`` "none", where the model trains for the sum of both
         numbers of epochs, and ``mixes`` "everyone" are our additions.
     """
 

@@ -22,7 +22,7 @@ class FedYogi(AdaptiveOptimiser):
     Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
     State: ``server.state["mean"][NAME]`` (1, *shape), m; ``["square"][NAME]`` (1, *shape), v.
     Evaluated: the global model, without fine-tuning.
-    Differs from the authors: as FedAdam; their Yogi has the same bias correction. Flower: eta = 0.01.
+    Differs from the authors: as in FedAdam; their Yogi has the same bias correction. Flower: eta = 0.01.
     """
 
     family = "server optimisation"

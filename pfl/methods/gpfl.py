@@ -28,7 +28,7 @@ class GPFL(Method):
     """A personal head on features that a valve conditions on the client's classes.
 
     E (classes, d) are global class embeddings. The conditional valve maps a context c to a scale gamma(c) and
-    a shift beta(c), each by linear, ReLU and layer norm, and features f to V(f, c) = relu(f (gamma(c) + 1) +
+    a shift beta(c), each by linear, ReLU and layer norm. Features f become V(f, c) = relu(f (gamma(c) + 1) +
     beta(c)). With the contexts g, the mean of the embeddings, and p, their mean weighted by the client's
     class shares, and with the received embeddings E', a client minimises
 
@@ -36,7 +36,7 @@ class GPFL(Method):
 
     with the norm over the whole batch. Everything but the head is averaged by size. The contexts lag a round,
     as in the authors' code: in round t they come from the embeddings that the client had at the end of round
-    t - 1, before it received new ones, its own trained ones if it took part; in round 1 they are 0.
+    t - 1, before it received new ones: its own trained ones if it took part. In round 1 they are 0.
 
     Source: Zhang et al., ICCV 2023, https://arxiv.org/abs/2308.10279, Algorithm 1. Code compared:
         ``TsingZ0/GPFL``, and ``TsingZ0/PFLlib`` by the same authors.
@@ -44,7 +44,7 @@ class GPFL(Method):
         ``context_all``, ``context_own`` (n, d), g and p; personal heads.
     Evaluated: the personal head on the global extractor, with the context p.
     Differs from the authors: nothing in the rule; with ``contexts`` "received" both contexts come from E', as
-        the paper reads. By their script, the authors set (lambda, mu) to (0.01, 0.1) for CNNs and MLPs, the
+        the paper suggests. The authors' script sets (lambda, mu) to (0.01, 0.1) for CNNs and MLPs, the
         defaults here, to (0.0001, 0) for ResNet-18 and fastText, and to (0.01, 1) for a CNN on sensor data.
     """
 
@@ -80,7 +80,7 @@ class GPFL(Method):
         return (Phase(gradient=self._decayed),)
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        """Without the weight decay."""
+        """The local objective without the weight decay."""
         received = client.start["embedding.weight"]
         features = client.net.features(batch.x)
         all_classes, own_classes = self._contexts(client)
@@ -98,7 +98,7 @@ class GPFL(Method):
 
     def aggregate(self, server: Server) -> Mixing:
         if self.contexts == "lagging":
-            # The mean is still to come: participants hold what they trained, the others what they received.
+            # Before the aggregation, participants hold trained embeddings and others the received ones.
             present, shares = server.participants, server.client_state["shares"]
             received, trained = server.bank["embedding.weight"][0], server.trained["embedding.weight"]
             for name, weights in (

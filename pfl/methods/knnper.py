@@ -81,5 +81,5 @@ class KNNPer(Method):
 
 
 def _sample(client: Client, batch: Batch) -> dict[str, Tensor]:
-    """What the store holds of each sample."""
+    """The store's entries for each sample."""
     return {"features": client.net.features(batch.x), "classes": batch.y + 1}

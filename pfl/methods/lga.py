@@ -35,12 +35,12 @@ class LGA(Clocked):
     Batch norm's statistics are not predicted.
 
     Source: PLGA's paper, which is SPFL's (anonymous submission to ICLR 2022), Algorithm 2 and Eq. 8-11.
-    State: ``server.state["past"][NAME]`` (rounds, *shape), a ring of the global models that late arrivals
-        still refer to.
+    State: ``server.state["past"][NAME]`` (rounds, *shape), a ring buffer of the global models to which late
+        arrivals still refer.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
-    Differs from the authors: S~ of a stage in the Taylor term (their code: the raw cosine of a tensor). c = 1
-        as printed, though the derivation gives a minus sign; the term is cubic in changes and too small to be
-        visible. ``coefficient`` "consistent" replaces c S~ by -lambda / (lr E), with E the client's steps.
+    Differs from the authors: the Taylor term has S~ of a stage (their code: the raw cosine of a tensor). c is
+        1 as printed, though the derivation gives a minus sign; the term is cubic in changes and too small to
+        be visible. ``coefficient`` "consistent" replaces c S~ by -lambda / (lr E), with E the client's steps.
         Delay compensation gives this if D equals -lr E times a gradient; ``taylor`` is then lambda. The
         clock follows the paper's text (their code: ``schedule`` "code").
     """
@@ -118,7 +118,7 @@ class LGA(Clocked):
         return {name: ring[(server.round - 1 - rounds) % len(ring)] for name, ring in rings}
 
     def _start(self, server: Server, clients: Tensor, sent: Tensors) -> Tensors:
-        """The models from which ``clients`` started, when they were sent the global models ``sent``."""
+        """The models from which ``clients`` started, given the global models ``sent`` to them."""
         return sent
 
     def _similarity(self, server: Server, start: Tensors, reference: Tensors, trained: Tensors) -> Tensors:

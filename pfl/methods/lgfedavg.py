@@ -25,7 +25,7 @@ class LGFedAvg(Method):
     Differs from the authors: training starts from the common initialisation, as in Algorithm 1 (their code:
         from a model that FedAvg has trained); the global layers are averaged by training samples (their code:
         uniformly, and it reports each client's best round on its test set); no ensemble of the clients for
-        new data. How many layers are global is a choice by data set in their code, ``layers`` here. PFLlib
+        new data. Their code chooses the number of global layers by data set, here it is ``layers``. PFLlib
         shares the head, as here; FL-bench shares the first convolution and keeps all else personal.
     """
 
@@ -37,5 +37,5 @@ class LGFedAvg(Method):
         average = server.average()
         shared = stages(server.groups, "layer")[-self.layers :]
         modules = {name.rpartition(".")[0] for names in shared for name in names}
-        # With its statistics where a layer is batch norm.
+        # Including running statistics if a layer is batch norm.
         return {n: average for n in server.groups["model"] if n.rpartition(".")[0] in modules}

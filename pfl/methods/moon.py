@@ -31,7 +31,7 @@ class MOON(Method):
     Source: Li et al., CVPR 2021, https://arxiv.org/abs/2103.16257, Algorithm 1. Code compared:
         ``QinbinLi/MOON``.
     State: ``server.client_state["previous"][NAME]`` (n, *shape), the extractor that each client trained last,
-        at first the common initialisation.
+        initially the common initialisation.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: z is what enters the head (theirs: the output of a projection head of two layers
         with 256 outputs that they add to the network, unlike FL-bench and PFLlib); their first round has no

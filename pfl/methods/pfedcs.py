@@ -41,8 +41,8 @@ class PFedCS(Method):
         p_i = lambda (D_max - D_ki) / (|A| (D_max - D_avg)) + (1 - lambda) N_i / N_A.
 
     The client tunes the teacher on its frozen extractor, then trains its model with ``gamma KL(teacher ||
-    model)`` added to the loss. D_ki is the squared distance of the heads' weights over the largest in row k;
-    D_max, D_avg and N_A are over A. The collaborators are the members of the nearer of two clusters of
+    model)`` added to the loss. D_ki is the squared distance of the heads' weights, divided by the largest in
+    row k; D_max, D_avg and N_A are over A. The collaborators are the members of the nearer of two clusters of
     the row's distances, if their distance is at most ``mean + t / (beta rounds) (min - mean)`` of the row.
 
     Source: Wu et al., PFedCS, AAAI 2025, 39(20), 21572-21580, Eq. 4-13. There is no public code.
@@ -50,7 +50,7 @@ class PFedCS(Method):
     Evaluated: the global extractor under the client's own head ("post_aggregation", the headline), as PFLlib
         evaluates at the start of a round and as the paper's baselines here; its own extractor and head after
         local training are "post_local". The paper does not state when it evaluates; one moment for all
-        methods keeps a table comparable. Teachers have no part in either.
+        methods keeps a table comparable. Teachers are used in neither.
     Differs from the authors: A includes k in every sum, so that p sums to 1 (as printed, up to 1.6); the
         first term is 1 / |A| where D_max = D_avg; fewer than three distinct distances are one cluster; a
         client nearer than a member of the nearer cluster belongs to it; ``select`` "all", "random" and "none"
@@ -160,8 +160,8 @@ class PFedCS(Method):
         largest = distances.max(1, keepdim=True).values if self.maximum == "row" else distances.max()
         distances /= torch.where(largest > 0, largest, 1.0)
         chosen = torch.zeros_like(distances, dtype=torch.bool)
-        for row, client, apart in zip(chosen, server.participants.tolist(), distances.tolist(), strict=True):
-            row[self._collaborators(server, client, apart)] = True
+        for row, client, to_all in zip(chosen, server.participants.tolist(), distances.tolist(), strict=True):
+            row[self._collaborators(server, client, to_all)] = True
             row[client] = True
         return self._weights(distances, chosen, server.sizes)
 

@@ -37,10 +37,10 @@ class PFedHN(Method):
     Evaluated: h(e_i).
     Differs from the authors: several clients per round, whose gradients are averaged (theirs: one); local
         training follows the configuration, without clipping (theirs: 50 steps of rate 0.005 with momentum
-        0.9, weight decay 5e-5, batches of 64, gradients clipped to norm 50). Their 5000 rounds are 500 of ten
-        clients, so the server's learning rate may have to be larger. The output biases start at the common
-        initialisation (theirs: torch's default, which does not suit batch norm); batch norm's statistics are
-        averaged.
+        0.9, weight decay 5e-5, batches of 64, gradients clipped to norm 50). Their 5000 rounds correspond to
+        500 with ten clients, so the server's learning rate may have to be larger. The output biases start at
+        the common initialisation (theirs: torch's default, which does not suit batch norm); batch norm's
+        statistics are averaged.
     """
 
     family = "hypernetwork"

@@ -92,7 +92,7 @@ class PFedSim(Method):
         return server.round <= self.warm_up(server.rounds)
 
     def _affinities(self, heads: Tensor) -> Tensor:
-        """Head weights (K, classes, d) to affinities (K, K)."""
+        """Affinities (K, K) of the head weights (K, classes, d)."""
         norms = heads.norm(dim=-1)
         products = torch.einsum("icd,jcd->ijc", heads, heads)
         cosines = products / (norms[:, None] * norms[None] + self.epsilon)

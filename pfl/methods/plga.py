@@ -34,11 +34,11 @@ class PLGA(LGA):
     client's change points in another direction.
 
     Source: PLGA's paper, which is SPFL's (anonymous submission to ICLR 2022), Algorithm 2 and Eq. 8-14.
-    State: as LGA; ``server.state["personal"][NAME]`` (n, *shape), the personal models.
+    State: as in LGA; ``server.state["personal"][NAME]`` (n, *shape), the personal models.
     Evaluated: the personal models ("post_local", the headline); the global model ("post_aggregation"), which
         without ``personal_start`` and at temperature 1 is LGA's.
-    Differs from the authors: as LGA. Punctual clients are personalised as in their code, which the paper
-        leaves open. ``temperature`` and ``personal_start``, local training from the personal model in place
+    Differs from the authors: as in LGA. Punctual clients are personalised as in their code, which the paper
+        leaves open. ``temperature`` and ``personal_start``, local training from the personal model instead
         of w^t0, are ours.
     """
 
@@ -82,7 +82,7 @@ class PLGA(LGA):
     def _personalise(
         self, server: Server, clients: Tensor, similarity: Tensors, own: Tensors, common: Tensors
     ) -> None:
-        """Eq. 12 and 14 for ``clients`` (K,), all else (K, *shape) by name."""
+        """Apply Eq. 12 and 14 to ``clients`` (K,); all else is (K, *shape) by name."""
         for name, model in own.items():
             personal = model + similarity[name] * (common[name] - model)
             server.state["personal"][name][clients] = personal
@@ -109,7 +109,7 @@ class PLGA(LGA):
         self._replace(server, server.trained)
 
     def _replace(self, server: Server, models: Tensors) -> None:
-        """Make ``models``, name to (K, *shape), the participants' personal models."""
+        """Set the participants' personal models to ``models``, name to (K, *shape)."""
         for name, personal in server.state["personal"].items():
             personal[server.participants] = models[name]
 

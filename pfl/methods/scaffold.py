@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Scaffold(Method):
     """A global model; local gradients are corrected by the client's and the server's control variates.
 
-    With the client's variate c_i and the server's c, both 0 at first, a local step is
+    With the client's variate c_i and the server's c, both initially 0, a local step is
 
         y <- y - eta (grad loss(y) - c_i + c).
 
@@ -36,7 +36,7 @@ class Scaffold(Method):
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: nothing in the rule; batch norm's statistics are averaged and have no variate.
         If the number of epochs is fixed, K differs between clients, and each uses its own. The authors' code
-        was not found. PFLlib divides by the local steps as well since January 2024, before by the batches of
+        was not found. PFLlib also divides by the local steps since January 2024, previously by the batches of
         one epoch. In FL-bench an epoch is one batch, and c_i is never stored, so it is always 0.
     """
 

@@ -34,14 +34,14 @@ class SPFL(Method):
         w_i + alpha sum_j W_ij (w'_j - w_j)   or, as SPFL-w,   sum_j W_ij w'_j,    W_ij ~ |D_j| S_q(i, j),
 
     with rows of W that sum to 1 over the participants. Before the first round and after every ``refresh``
-    rounds all models are replaced by their mean, every client trains a copy of it, and S_q is the row-wise
+    rounds all models are replaced by their mean, and every client trains a copy of it. S_q is the row-wise
     softmax of the cosines between the changes of the copies, which are then discarded.
 
     ``similarity`` "layers" is what the authors' code compares: a weighted mean of the cosines of the stage's
     layers, without biases, with weights 0.5, 0.3, 0.2 for three layers and 0.4, 0.2, 0.2, 0.2 for four (equal
     for other numbers, our choice). The SPFL-w of that code is this option with ``mix`` "weights", ``stages``
-    "whole" and ``head_stage`` "average"; the smoothing between refreshes is omitted, because its constant is
-    not defined there.
+    "whole" and ``head_stage`` "average"; the smoothing between refreshes is omitted, because that code does
+    not define its constant.
 
     Source: SPFL, anonymous submission to ICLR 2022, Algorithm 1 and Eq. 2-7.
     State: ``server.state["similarity"]`` (Q, n, n), S of each stage.

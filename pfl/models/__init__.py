@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "Shape", "build", "fitting", "is_image", "unfit", "weights_of"]
 
 MODELS: Registry[Callable[[Shape, int], nn.Module]] = Registry("model", "pfl.models")
-"""Each builder takes the samples' shape and the number of classes."""
+"""Each function takes the shape of a sample and the number of classes."""
 
 
 def build(model: str, shape: Shape, classes: int) -> Network:
     """The network called ``model``.
 
     Raises:
-        InvalidInput: it cannot be built, or the clients of such a network cannot be simulated.
+        InvalidInput: it cannot be built, or clients with such a network cannot be simulated.
     """
     from pfl.models._adapted import adapted
 
@@ -62,14 +62,14 @@ def unfit(model: str, shape: Shape, error: Exception) -> InvalidInput:
 
 
 def is_image(shape: Shape) -> bool:
-    """Whether samples of this shape are images, of 8 bits or of floats."""
+    """Whether samples of this shape are images, 8-bit or floating-point."""
     return len(shape) == 3 and not isinstance(shape, TokenShape)
 
 
 def weights_of(model: str) -> str | None:
-    """The file of pretrained weights that a network would start from here, or None if it starts from scratch.
+    """Name of the file of pretrained weights that a network starts from; None if it starts from scratch.
 
-    A network that can start from such a file has a function ``weights_file`` beside it, which gives the path.
+    The module of a network that can start from such a file has a function ``weights_file`` for its path.
     """
     find = getattr(sys.modules[MODELS[model].__module__], "weights_file", None)
     return find().name if find and find().exists() else None

@@ -26,10 +26,10 @@ NORMS: dict[type[nn.Module], type[BatchNorm1d] | type[BatchNorm2d]] = {
 
 
 def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
-    """``module`` with layers that both backends run, split before its last linear layer if it is not yet.
+    """``module`` with layers that both backends support, split before its last linear layer if necessary.
 
     Raises:
-        InvalidInput: a layer cannot be stacked, or no linear layer gives the logits.
+        InvalidInput: a layer cannot be stacked, or the last layer is not linear.
     """
     if not isinstance(module, nn.Module):
         raise InvalidInput("model", name, f"a function that returns an nn.Module, not {module!r}")
@@ -109,7 +109,7 @@ def _samples(shape: Shape) -> Tensor:
 
 
 def _with_own_layers(name: str, module: Module) -> Module:
-    """``module`` with this package's layers instead of torch's, on the same tensors."""
+    """``module`` with this package's layers in place of torch's, on the same tensors."""
     for path, layer in list(module.named_modules())[1:]:  # the first is the network itself
         if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):
             module.set_submodule(path, _own_norm(name, layer))
@@ -125,7 +125,7 @@ def _with_own_layers(name: str, module: Module) -> Module:
 
 
 def _square(layer: nn.Conv2d) -> bool:
-    """Whether the convolution is one of those that `Conv2d` computes faster on a GPU; others stay torch's."""
+    """Whether `Conv2d`, which is faster on a GPU, can compute the convolution; others stay torch's."""
     sizes = (layer.kernel_size, layer.stride, layer.padding)
     same = all(len(set(size)) == 1 for size in sizes) and not isinstance(layer.padding, str)
     return same and layer.dilation == (1, 1) and layer.groups == 1 and layer.padding_mode == "zeros"
@@ -146,5 +146,5 @@ def _own_norm(name: str, layer: _BatchNorm) -> nn.Module:
         raise InvalidInput("model", name, f"a network whose batch norm is {accepted}")
     own = NORMS[type(layer)](layer.num_features, layer.eps, momentum)
     own.weight, own.bias = layer.weight, layer.bias
-    own.load_state_dict(layer.state_dict(), strict=False)  # without torch's counter of batches
+    own.load_state_dict(layer.state_dict(), strict=False)  # without torch's batch counter
     return own

@@ -15,7 +15,7 @@ FEW = 16  # output pixels up to which a matrix product is faster, by 1.04 to 5 t
 
 
 class Conv2d(nn.Conv2d, SingleClientMode):
-    """A convolution of a square kernel, one stride and one padding, neither dilated nor grouped."""
+    """A convolution with a square kernel, equal strides and paddings, no dilation and no groups."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to (B, outputs, height, width)."""
@@ -25,11 +25,11 @@ class Conv2d(nn.Conv2d, SingleClientMode):
 
 
 class ResNetConv2d(Conv2d):
-    """A convolution of a ResNet: padded by half its side, without a bias.
+    """A convolution of a ResNet: padded by half the kernel size, without a bias.
 
     Attributes:
-        by_tap: it is computed as a product of matrices, which reads the weights tap by tap. It is faster if
-            they are stored so; the numbers are the same.
+        by_tap: whether it is computed as a matrix product, which reads the weights tap by tap. Storing them
+            so makes it faster, with the same results.
     """
 
     by_tap: bool = False
@@ -50,10 +50,10 @@ class ResNetConv2d(Conv2d):
 
 
 class MatrixConvolution(torch.autograd.Function):
-    """The same convolution as a product of two matrices, of images (B, C, H, W) in bfloat16 on a CPU.
+    """The same convolution as a product of two matrices, for bfloat16 images (B, C, H, W) on a CPU.
 
     The first is `im2col` of the images. Each row of the second holds the weights of one output channel, tap
-    by tap. The weights' gradient is returned in their own precision.
+    by tap. The gradient of the weights has their dtype.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A few convolutions and a few linear layers: the LeNets and their like."""
+"""Networks of a few convolutions and linear layers, such as the LeNets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Linear, PooledReLU, SingleClientMode, channels_last
 from pfl.models._network import Network
 
-WIDE = 16  # channels of a convolution's output, beyond which torch is faster with channels last
+WIDE = 16  # output channels beyond which torch is faster with channels last
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Plan:
     """The widths of a `ConvNet`.
 
     Attributes:
-        shape: of an image: channels, height, width.
+        shape: shape of an image: channels, height, width.
         classes: width of the head.
         channels: output channels of the convolutions.
         hidden: widths of the linear layers between the convolutions and the head.
-        kernel: side of all convolutions; their stride is 1 and they do not pad.
+        kernel: kernel size of all convolutions, which have stride 1 and no padding.
         batch_norm: normalise between each convolution and its ReLU.
     """
 
@@ -45,7 +45,7 @@ class Plan:
         """The number of features per image after the convolutions.
 
         Raises:
-            InvalidInput: the image is too small to leave any.
+            InvalidInput: the image is too small for the convolutions.
         """
         _, height, width = self.shape
         least = 1
@@ -84,7 +84,7 @@ class Plan:
 
 
 class Layers(nn.Sequential, SingleClientMode):
-    """The layers of an extractor, blocks of convolution, perhaps batch norm, pooling with ReLU first."""
+    """The layers of an extractor: first, blocks of convolution, optional batch norm and `PooledReLU`."""
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
         super().__init__(layers)

@@ -1,4 +1,4 @@
-"""Layers whose batches may be padded and whose noise is keyed, so that clients can be stacked."""
+"""Layers with padded batches and keyed noise, so that clients can be stacked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SingleClientMode(nn.Module):
     """A layer that is faster for the tensors of one client than for a stack; results agree up to rounding.
 
     Attributes:
-        single_client: the tensors are one client's.
+        single_client: whether the tensors are one client's.
     """
 
     single_client: bool = False
@@ -27,15 +27,15 @@ class SingleClientMode(nn.Module):
 class BatchNorm(_BatchNorm, SingleClientMode):
     """Batch norm (Ioffe and Szegedy, 2015) over the real rows of a padded batch.
 
-    Differs from torch's in two ways: there is no batch counter, which could not be averaged,
-    and the attribute ``rows`` may tell real rows from padding. Without real rows the running statistics stay.
+    Differs from torch's in two ways: there is no batch counter, which could not be averaged, and ``rows`` can
+    mark rows as padding. Without real rows, the running statistics are unchanged.
 
     Statistics have the dtype of the weights, and the result has the dtype of the images.
 
     Attributes:
         rows: (B,), 1 for a real row and 0 for padding, in the weights' dtype; `None` if every row is real.
-        single_client: the images are one client's: torch accepts them in a lower precision than the weights,
-            which it does not under vmap.
+        single_client: whether the images are one client's. torch then accepts images in a lower precision
+            than the weights, which it does not under vmap.
     """
 
     rows: Tensor | None = None
@@ -48,11 +48,11 @@ class BatchNorm(_BatchNorm, SingleClientMode):
         self.num_batches_tracked = None
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        # The parent would take the missing counter for an older version's state and add one.
+        # Without a counter, the parent would assume the state of an older version and add one.
         nn.Module._load_from_state_dict(self, *args)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, ...) to the same shape. Under vmap each client's running statistics move in place."""
+        """(B, C, ...) to the same shape. Under vmap, each client's running statistics change in place."""
         statistics = (self.running_mean, self.running_var)
         if self.training and not self.single_client and gpu.usable(x):
             return gpu_layers.batch_norm(
@@ -80,15 +80,15 @@ class BatchNorm(_BatchNorm, SingleClientMode):
 
 
 class BatchNorm1d(BatchNorm, nn.BatchNorm1d):
-    """Of features (B, C) or (B, C, L)."""
+    """Batch norm of features (B, C) or (B, C, L)."""
 
 
 class BatchNorm2d(BatchNorm, nn.BatchNorm2d):
-    """Of images (B, C, H, W)."""
+    """Batch norm of images (B, C, H, W)."""
 
 
 class PooledReLU(SingleClientMode):
-    """Max pooling of square windows, then ReLU, which has less to do in this order, with the same result."""
+    """Max pooling of square windows, then ReLU: cheaper in this order, with the same result."""
 
     def __init__(self, side: int, stride: int, padding: int = 0):
         super().__init__()
@@ -111,7 +111,7 @@ class Linear(nn.Linear, SingleClientMode):
         """(B, d) to (B, outputs)."""
         if self.single_client or x.dim() != 2 or not gpu.usable(x):
             return super().forward(x)
-        # One kernel, and no copy of the bias: a convolution of images of one pixel.
+        # A convolution of one-pixel images is a single kernel and does not copy the bias.
         pixels, weight = x[:, :, None, None], self.weight[:, :, None, None]
         return gpu_convolution.convolution(pixels, weight, self.bias, stride=1, padding=0).flatten(1)
 
@@ -131,12 +131,12 @@ class ChannelsLast(SingleClientMode):
 class Dropout(nn.Module):
     """Dropout (Srivastava et al., 2014) of features (B, d), with a mask that is determined by a key.
 
-    A stacked client thus drops what it would drop alone, on any device, in any precision and with any padding
-    after its real rows.
+    The mask of a client is thus the same when stacked and when alone, on any device, in any precision and
+    with any padding after its real rows.
 
     Attributes:
-        key: () int64, another for every client and step; None means that the mask is drawn from
-            torch's random state.
+        key: int64 (), distinct for every client and step; None means that the mask is drawn from torch's
+            random state.
     """
 
     key: Tensor | None = None

@@ -1,4 +1,4 @@
-"""What a network is: an extractor, a head, and the stages that it names."""
+"""The structure of a network: an extractor, a head and named stages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Network(nn.Module):
     torch.Size([2, 10])
 
     Args:
-        extractor: samples (B, ...), images for example (B, C, H, W), to features (B, d).
-        head: the last linear layer, d to classes.
-        stages: name of a stage to the submodules that belong to it; by default the extractor is the stage
-            "base" and the head the stage "head".
+        extractor: maps samples (B, ...), for example images (B, C, H, W), to features (B, d).
+        head: the last linear layer, from d to classes.
+        stages: maps the name of a stage to its submodules; by default the extractor is the stage "base" and
+            the head the stage "head".
 
     Attributes:
-        pretrained: whether the extractor starts from weights learnt on other data; None if there are none.
-        bf16: `features` are computed under bfloat16 autocast; see `pfl.core.config.Config.precision`.
+        pretrained: whether the extractor starts from weights learnt on other data; None if none exist.
+        bf16: whether `features` runs under bfloat16 autocast; see `pfl.core.config.Config.precision`.
     """
 
     pretrained: bool | None = None
@@ -44,7 +44,7 @@ class Network(nn.Module):
         if not self.bf16:
             features = self.extractor(x)
             return features
-        # Each weight is used once, so that caching the copies that autocast makes saves nothing.
+        # Each weight is used once, so caching autocast's copies would save nothing.
         with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
             features = self.extractor(x)
         return features.to(self.head.weight.dtype)

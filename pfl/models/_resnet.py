@@ -22,11 +22,11 @@ MANY = 32  # batch size from which torch is faster with channels last
 def resnet(
     shape: Shape, classes: int, blocks: tuple[int, ...], stem: Literal["imagenet", "cifar"] = "imagenet"
 ) -> Network:
-    """A ResNet whose layers have ``blocks`` basic blocks each, of 64, 128, 256 and so on channels.
+    """A ResNet whose layers have ``blocks`` basic blocks each, of 64, 128, 256, ... channels.
 
     Args:
         stem: "imagenet", a 7x7 convolution and a pooling, both of stride 2; "cifar", a 3x3 convolution of
-            stride 1, which keeps the sides of small images.
+            stride 1, which keeps the size of small images.
     """
     small = stem == "cifar"
     layers: OrderedDict[str, nn.Module] = OrderedDict(
@@ -48,12 +48,12 @@ def resnet(
 
 
 class ResidualLayers(nn.Sequential, SingleClientMode):
-    """The layers of an extractor: stem, layers of basic blocks, average."""
+    """The layers of an extractor: stem, layers of basic blocks, average pooling."""
 
     def forward(self, x: Tensor) -> Tensor:
         parts: list[Any] = list(self)
         conv, norm, relu, *layers, average, flatten = parts
-        # Without pooling, the feature maps exceed the second-level cache, and torch is then faster.
+        # Without pooling, the feature maps exceed the L2 cache, and torch is faster.
         pools = isinstance(relu, PooledReLU)
         fused = self.single_client and pools and usable(x, self.modules(), "wide")
         if not fused:
@@ -89,12 +89,12 @@ class _BasicBlock(nn.Module):
         return F.relu(y + self.downsample(x))
 
     def fuses(self, x: Bundles) -> bool:
-        """Whether `fused` is faster than `forward`; without tiles, small planes in bfloat16 are matrices."""
+        """Whether `fused` is faster: without tiles, small bfloat16 planes are faster as matrix products."""
         height, width = sides_after(x.shape[2:], 3, self.conv1.stride[0], 1)
         return x.tiled or x.data.dtype != torch.bfloat16 or height * width >= FEW
 
     def fused(self, x: Bundles) -> Bundles:
         """The same computation by `conv_block`."""
-        shortcut: Any = self.downsample  # convolution and batch norm, or nothing
+        shortcut: Any = self.downsample  # convolution and batch norm, or the identity
         kept = x if isinstance(shortcut, nn.Identity) else conv_block(x, *shortcut, relu=False)
         return conv_block(conv_block(x, self.conv1, self.bn1), self.conv2, self.bn2, residual=kept)

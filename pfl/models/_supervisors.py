@@ -18,30 +18,30 @@ from pfl.models._network import Network
 
 KINDS = ("L", "C", "T", "T_small")
 PATCH = 4  # height and width of a transformer's patches, in pixels
-HEADS = 4  # of its attention
+HEADS = 4  # attention heads
 
 
-def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float = 1 / 6) -> Network:
-    """A supervisor for the network ``of``: images (B, C, H, W) to logits (B, classes).
+def supervisor(kind: str, shape: Shape, classes: int, network: Network, share: float = 1 / 6) -> Network:
+    """A supervisor for ``network``: images (B, C, H, W) to logits (B, classes).
 
     Args:
-        kind: "L", the network ``of`` narrowed; "C", a smaller CNN; "T", a large transformer; "T_small", one
+        kind: "L", ``network`` narrowed; "C", a smaller CNN; "T", a large transformer; "T_small", one
             for quick runs.
-        share: of the parameters of ``of`` that an "L" has, at most 1/2.
+        share: share of the parameters of ``network`` that an "L" has, at most 1/2.
 
     Raises:
-        InvalidInput: an unknown kind, samples that are no images, a network that "L" cannot narrow, images
-            that "T" cannot divide into patches.
+        InvalidInput: the kind is unknown, the samples are not images, "L" cannot narrow ``network``, or "T"
+            cannot divide the images into patches.
     """
     if not is_image(shape):
         raise InvalidInput("supervisor", kind, "none, because supervisors are networks of images")
     match kind:
         case "L":
-            if not isinstance(of, ConvNet):
+            if not isinstance(network, ConvNet):
                 raise InvalidInput(
                     "supervisor", kind, "C, T or T_small beside this model (L narrows LeNets and their like)"
                 )
-            return ConvNet(of.plan.narrowed(share))
+            return ConvNet(network.plan.narrowed(share))
         case "C":
             return small_cnn(shape, classes)
         case "T":
@@ -52,7 +52,7 @@ def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float 
 
 
 def small_cnn(shape: Shape, classes: int) -> Network:
-    """Two 3x3 convolutions of stride 2 with 8 and 16 channels, and a linear layer on their averages."""
+    """Two 3x3 convolutions of stride 2 with 8 and 16 channels, average pooling and a linear layer."""
     extractor = nn.Sequential(
         Conv2d(shape[0], 8, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -107,7 +107,7 @@ class _Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        # Written out: vmap has no rule for the fused attention of a CPU and would run client by client.
+        # Written out: vmap has no batching rule for fused attention on a CPU and would loop over clients.
         q, k, v = self.queries_keys_values(self.attention_norm(x)).unflatten(-1, (3, HEADS, -1)).unbind(-3)
         q, k, v = (each.transpose(-3, -2) for each in (q, k, v))
         weights = (q @ k.mT * k.shape[-1] ** -0.5).softmax(-1)

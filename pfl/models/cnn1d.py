@@ -18,7 +18,7 @@ def cnn1d(shape: Shape, classes: int) -> Network:
     classes, whatever the number of time steps.
 
     Raises:
-        InvalidInput: the samples are no series of at least 4 time steps.
+        InvalidInput: the samples are not series of at least 4 time steps.
     """
     from collections import OrderedDict
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def cnn4(shape: Shape, classes: int) -> Network:
     """PFedCS's CNN of two convolutional and two linear layers: 878,538 parameters on CIFAR-10.
 
-    The paper gives no widths. These are PFLlib's, without padding; McMahan et al. (2017) pad: 2,156,490.
+    The paper gives no widths. These are PFLlib's, without padding. With the padding of McMahan et al. (2017),
+    there would be 2,156,490 parameters.
 
     Raises:
         InvalidInput: the images are too small.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def lenet5_bn(shape: Shape, classes: int) -> Network:
     """LeNet-5 with batch norm (Tan et al., 2023, Table 5): 62,050 parameters on CIFAR-10.
 
-    This follows the authors' code. In the printed table, the second convolution takes 3 channels although the
-    first gives 6, a single pooling follows both convolutions, and no ReLU follows the linear layers.
+    This follows the authors' code. In the printed table, the second convolution has 3 input channels although
+    the first gives 6, a single pooling follows both convolutions, and no ReLU follows the linear layers.
 
     Raises:
         InvalidInput: the images are too small.

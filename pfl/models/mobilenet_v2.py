@@ -19,20 +19,20 @@ WEIGHTS = "mobilenet_v2-7ebf99e0.pth"
 
 
 def weights_file() -> Path:
-    """Where torch hub keeps the weights, whether they are there or not."""
+    """Path at which torch hub stores the weights; the file may not exist."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"))
     home = Path(os.environ.get("TORCH_HOME", cache / "torch"))
     return home.expanduser() / "hub" / "checkpoints" / WEIGHTS
 
 
 def mobilenet_v2(shape: Shape, classes: int) -> Network:
-    """MobileNetV2 (Sandler et al., 2018), torchvision's: 2,480,072 parameters on Tiny-ImageNet.
+    """torchvision's MobileNetV2 (Sandler et al., 2018): 2,480,072 parameters on Tiny-ImageNet.
 
-    pFedSim starts from ImageNet's weights. So does this network if the file `WEIGHTS` is in torch hub's
-    folder of checkpoints, where torchvision keeps it; ``pretrained`` is then true. Nothing is downloaded.
+    pFedSim starts from ImageNet weights. So does this network if torch hub's checkpoint folder, where
+    torchvision keeps it, has the file `WEIGHTS`; ``pretrained`` is then true. Nothing is downloaded.
 
     Raises:
-        InvalidInput: the images do not have three channels, or the weights' file is damaged.
+        InvalidInput: the images do not have three channels, or the file of weights is damaged.
     """
     from collections import OrderedDict
 
@@ -62,7 +62,7 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
 
 
 def _load(features: nn.Module, path: Path) -> None:
-    """Fill ``features`` with the tensors that torchvision's file has for them."""
+    """Load the weights of ``features`` from torchvision's file."""
     import hashlib
 
     import torch

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def spfl_cnn(shape: Shape, classes: int) -> Network:
     """SPFL's and PLGA's CNN (their Table 4): 672,212 parameters on CIFAR-10, 440,812 on MNIST.
 
-    The table prints no activation; ReLU is that of the authors' code, which has 500 hidden units, not 512.
+    The table states no activation; ReLU is from the authors' code, which has 500 hidden units, not 512.
 
     Raises:
         InvalidInput: the images are too small.

@@ -1,4 +1,4 @@
-"""A CNN for tokens: an embedding of 32, a convolution of 64 channels, and its maximum over the positions."""
+"""A CNN for tokens: an embedding of width 32, a convolution of 64 channels, and a maximum over positions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_cnn(shape: Shape, classes: int) -> Network:
     without dropout.
 
     Raises:
-        InvalidInput: the samples are no sequences of tokens.
+        InvalidInput: the samples are not sequences of tokens.
     """
     from torch import Tensor, nn
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CLIENTS = 20
 NAMED = ("method", "model")
-"""Fields of a configuration that `simulate` has as arguments of its own."""
+"""Fields of a configuration that are separate arguments of `simulate`."""
 
 EXECUTED = [field.name for field in dataclasses.fields(Execution)]
 
@@ -60,7 +60,7 @@ def simulate(
     label: str | None = None,
     **options: Any,
 ) -> Runs:
-    """Simulate a method on a data set that is divided over clients.
+    """Simulate a method on a data set that is partitioned among clients.
 
     >>> runs = simulate("fedper", clients=5, rounds=2, epochs=1, seeds=2, progress=False)
     >>> [run.labels["seed"] for run in runs]
@@ -74,22 +74,22 @@ def simulate(
         dataset: a name of `pfl datasets`, a path to your own data, a data set, or samples that
             `pfl.from_samples` takes.
         partition: a rule with its options, as `pfl partitions` lists them, or a partition.
-        clients: their number; by default what the rule decides, else 20.
+        clients: number of clients; by default that of the rule, or 20.
         model: a name of `pfl models`; a function of the images' shape and the number of classes that
             returns a new ``nn.Module``; or an ``nn.Module``, whose weights are then the initialisation for
             every seed. By default a network that fits the images.
-        seeds: how many, from 0 on; or which.
-        progress: show a bar; or a function of the validated `Config`, the data set and the partition, that is
-            called before the first round. The context manager that it returns yields what is called after
-            every round (``on_round`` of `pfl.run.simulate.simulate`).
+        seeds: the number of seeds, which start from 0, or a list of seeds.
+        progress: whether to show a bar; or a function of the validated `Config`, the data set and the
+            partition that is called before the first round. It returns a context manager that yields a
+            callback for every round (``on_round`` of `pfl.run.simulate.simulate`).
         execution: device, backend, threads, checkpoints.
-        measure: called after every round with the server and the network; must change nothing in them.
+        measure: called after every round with the server and the network; must not change them.
         on_round: called after every round with the round, the number of rounds, and the newest evaluation of
             the first seed, or None. If it raises `pfl.Stop`, all seeds end after this round.
-        label: what the runs are called in frames and plots; by default the method's name.
-        **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. An option is the
-            training's, like a key of a table's ``schedule``; ``hyperparameters`` are the method's, like a
-            row's ``params``. So ``momentum=0.9`` is that of local SGD, and for pFedHN
+        label: name of the runs in frames and plots; by default the method's name.
+        **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. Options belong
+            to the training, like the keys of a table's ``schedule``, and ``hyperparameters`` to the method,
+            like a row's ``params``: ``momentum=0.9`` is the momentum of local SGD, whereas for pFedHN
             ``hyperparameters={"momentum": 0.9}`` is that of its server. One of the ``metrics`` may also be a
             function of scores and labels.
 
@@ -97,7 +97,7 @@ def simulate(
         A `pfl.engine.result.Result` per seed.
 
     Raises:
-        InvalidInput: an argument is not accepted.
+        InvalidInput: an argument is invalid.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
@@ -137,7 +137,7 @@ def simulate(
     check_metrics(config.metrics, len(data.classes))
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
-    if execution.checkpoint_dir:  # not in the engine: a sweep goes on where no checkpoint can be written
+    if execution.checkpoint_dir:  # not in the engine: a sweep continues without checkpoints
         check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
 
     from pfl.run.simulate import simulate as run
@@ -145,8 +145,8 @@ def simulate(
     with _display(progress)(config, data, split) as display:
 
         def after_round(*news: Any) -> None:
-            for told in filter(None, (display, on_round)):
-                told(*news)
+            for listener in filter(None, (display, on_round)):
+                listener(*news)
 
         try:
             results = run(config, data, split, chosen, execution, after_round, measure)
@@ -157,7 +157,7 @@ def simulate(
 
 
 def _with_home(execution: Execution) -> Execution:
-    """``execution`` with the home folder in place of ~ in its paths."""
+    """``execution`` with ~ expanded in its paths."""
     folder, file = execution.checkpoint_dir, execution.save
     return dataclasses.replace(
         execution,
@@ -196,7 +196,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A NumPy scalar, as searches over ``np.linspace`` bring it, as a number of Python."""
+    """``value`` as a Python number if it is a NumPy scalar, for example from ``np.linspace``."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -215,10 +215,10 @@ def _check_options(method: str | Method | type[Method], options: Mapping[str, An
 
 
 def load_checked(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, int | None]:
-    """The data set and how many clients divide it; what can be checked is checked before anything is read.
+    """The data set and the number of clients; all that can be checked is checked before anything is read.
 
     Raises:
-        InvalidInput: the data set, the partition or the number of clients is not accepted.
+        InvalidInput: the data set, the partition or the number of clients is invalid.
     """
     from pfl.data.dataset import check_dataset, load
     from pfl.data.partition import check_partition
@@ -238,7 +238,7 @@ def _clients(spec: str, clients: int | None) -> int | None:
 def divided(
     dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
 ) -> tuple[Dataset, Division]:
-    """The data set and its partition, as `simulate` takes them.
+    """The data set and its partition, from the arguments of `simulate`.
 
     Raises:
         InvalidInput: they do not fit together.
@@ -263,7 +263,7 @@ def divided(
 
 
 def known_data(dataset: Any) -> Dataset:
-    """The data set that `simulate` takes in one of several forms."""
+    """The data set, from any form that `simulate` accepts."""
     from pfl.data.dataset import Dataset, load
     from pfl.data.samples import from_samples
 
@@ -273,7 +273,7 @@ def known_data(dataset: Any) -> Dataset:
 
 
 def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
-    """The name by which a method is found, and the hyperparameters that it brings."""
+    """The registered name of a method, and its hyperparameters."""
     from pfl.engine.method import Method
 
     kind = method if isinstance(method, type) else type(method)
@@ -284,7 +284,7 @@ def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
 
 
 def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
-    """The name by which a network or its builder is found."""
+    """The registered name of a network or its builder."""
     from torch import nn
 
     if isinstance(model, nn.Module):
@@ -307,8 +307,8 @@ def _metric_names(metrics: Sequence[Any]) -> list[Any]:
 
 
 def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
-    """The name of a component: that of its file, or else ``name`` or its own, by which it is registered."""
-    file = str(component.__module__).removeprefix(f"{registry.package}.")  # None of code that is executed
+    """The name of a component: that of its file, or else ``name`` or its own, which is then registered."""
+    file = str(component.__module__).removeprefix(f"{registry.package}.")  # None for executed code
     if file in registry and registry[file] is component:
         return file
     own: str = getattr(component, "__name__", type(component).__name__) if name is None else name
@@ -317,10 +317,10 @@ def known_name(registry: Registry[Any], component: Any, name: str | None = None)
 
 
 def check_metrics(names: Sequence[str], classes: int) -> None:
-    """Try metrics on made-up scores of all classes and of a single one, as a client may have.
+    """Try metrics on random scores, for all classes and for a single one, as a client may have.
 
     Raises:
-        InvalidInput: a metric does not load, raises an error or returns no numbers, or returns other shapes.
+        InvalidInput: a metric cannot be loaded, raises an error, or does not return numbers of one shape.
     """
     labels = np.arange(min(10 * classes, 1000)) % classes
     scores = np.random.default_rng(0).normal(size=(len(labels), classes))

@@ -1,4 +1,4 @@
-"""Errors of a simulation: one after which its results are still there, and the causes of others in a line."""
+"""Errors of a simulation: `NotSaved`, which keeps the results, and one-line causes of other errors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class NotSaved(InvalidInput):
     """The models of a simulation could not be written at its end.
 
     Attributes:
-        results: what the simulation returns otherwise, one per seed.
+        results: the results of the simulation, one per seed.
     """
 
     results: Sequence[Result] = ()
 
 
 def cause_of(error: BaseException) -> str:
-    """Why a simulation failed, in a line."""
+    """Why a simulation failed, in one line."""
     if isinstance(error, InvalidInput):
         return str(error)
     if memory.ran_out(error):
@@ -34,7 +34,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str | None:
-    """The traceback of an error whose cause in a line does not tell how to fix it; None for other errors."""
+    """The traceback of an error; None if its one-line cause suffices (invalid input, out of memory)."""
     if isinstance(error, InvalidInput) or memory.ran_out(error):
         return None
     return "".join(traceback.format_exception(error))

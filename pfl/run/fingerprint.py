@@ -2,13 +2,13 @@
 
 The code of a trial has four *components*: the engine, the kernels, its method and its network. A component's
 digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It
-keeps its name while the digests of its components are accepted; any other digest gives it another name. So an
-edit makes results stale, unless it is proved to be harmless: ``pfl behaviours`` compares results of the code
-before and after (`pfl.testing.battery`), and enters the new digest.
+keeps its name while the digests of its components are accepted; any other digest changes the name. An edit
+therefore makes results stale unless it is shown to be harmless: ``pfl behaviours`` compares results of the
+code before and after (`pfl.testing.battery`), and accepts the new digest.
 
-Two files list what is accepted: `pfl/behaviours.json` for what comes with the simulator, and, for the methods
-and networks of plugins, `behaviours.json` in the user's own project: in the working directory, or beside the
-plugin's package. The latter lists the digests of all components that these were tried with.
+Two files list accepted digests: `pfl/behaviours.json` for built-in components, and `behaviours.json` in the
+user's project for the methods and networks of plugins. The latter is in the working directory or next to the
+plugin's package, and lists the digests of all components that were tested together.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
-"""The name of the file in a user's own project."""
+"""The name of the file in a user's project."""
 
 ROOTS = ("pfl.run.simulate", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
-"""The engine is what these reach by imports, without the other components."""
+"""The engine is these modules and all that they import, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
 """Modules whose results have checksums in a trial's key: images, labels and partitions."""
@@ -49,13 +49,13 @@ READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
 KERNELS = "pfl.kernels"
 
 ON = ("momentum", "weight_decay", "validation", "lr_warmup", "patience", "unseen")
-"""Numbers of a configuration that 0 switches off."""
+"""Numeric options for which 0 means off."""
 
 REGISTRIES: Mapping[str, Registry[Any]] = {"method": METHODS, "network": MODELS, "metric": CLIENT_METRICS}
-"""By kind of component."""
+"""Registries by kind of component."""
 
 ROUNDING = ("dtype", "precision")
-"""Options that a question leaves out: they are in a trial's key by themselves."""
+"""Options that a question leaves out, because a trial's key contains them separately."""
 
 Values = dict[str, Any]
 """The results of one case of the battery by name: numbers, and names of moments."""
@@ -67,7 +67,7 @@ class Behaviour:
 
     Attributes:
         question: for example "fedcac, lenet5, 3x32x32, 10 classes, collab=none".
-        name: the same for all code that does the same.
+        name: the same for all code with the same results.
     """
 
     question: str
@@ -80,8 +80,8 @@ class AcceptedCode:
 
     Attributes:
         components: the accepted digests of each component, the latest last.
-        revisions: the code that last moved the numbers of a method or a network ("method fedavg").
-        names: of questions, from before names followed from revisions.
+        revisions: the code that last changed the results of a method or network ("method fedavg").
+        names: names of questions that predate those derived from revisions.
         battery: the results of each case.
     """
 
@@ -92,10 +92,10 @@ class AcceptedCode:
 
     @classmethod
     def load(cls, path: Path) -> AcceptedCode:
-        """The content of a file; empty if there is none.
+        """The content of a file; empty if it does not exist.
 
         Raises:
-            InvalidInput: the file has another form.
+            InvalidInput: the file has another format.
         """
         try:
             parts = json.loads(path.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ class AcceptedCode:
             raise InvalidInput("behaviours", str(path), "a file that `pfl behaviours` has written") from None
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all, with one entry per line."""
+        """Write the file atomically, with one entry per line."""
         parts = []
         for name, part in vars(self).items():
             lines = ",\n".join(f"  {json.dumps(key)}: {_compact(part[key])}" for key in sorted(part))
@@ -126,10 +126,10 @@ class AcceptedCode:
 
 
 class Components:
-    """The components of a tree and their digests.
+    """The components of a source tree and their digests.
 
     Args:
-        roots: as of `pfl.core.digests.Code`; by default the tree is that of this process.
+        roots: as in `pfl.core.digests.Code`; by default the tree is that of this process.
     """
 
     def __init__(self, roots: Sequence[Path] = ()):
@@ -169,12 +169,12 @@ class Components:
 
 
 def components_of(method: str, model: str) -> tuple[str, str, str, str]:
-    """The names of the components that decide the numbers of a method with a network."""
+    """The names of the components that determine the results of a method with a network."""
     return "engine", "kernels", f"method {method}", f"network {model}"
 
 
 def metrics_of(names: Iterable[str]) -> list[str]:
-    """The components of metrics. Their digests are part of the names of trials that have them."""
+    """The components of metrics. Their digests are part of the names of questions with them."""
     return [f"metric {name}" for name in names]
 
 
@@ -190,7 +190,7 @@ def components() -> dict[str, str]:
 
 
 def unknown() -> dict[str, str]:
-    """The components with digests that their file does not accept."""
+    """The components whose digests their file does not accept."""
     digests = components()
     own = {name: digest for name, digest in digests.items() if is_plugin(name)}
     ours = {name: digest for name, digest in digests.items() if name not in own}
@@ -198,7 +198,7 @@ def unknown() -> dict[str, str]:
 
 
 def files_of(component: str) -> set[Path]:
-    """The files that a component's digest is of."""
+    """The files that a component's digest covers."""
     return _components().files(component)
 
 
@@ -215,11 +215,11 @@ def is_plugin(component: str) -> bool:
 
 
 def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> None:
-    """Accept the components' digests of today in ``file``, and write it.
+    """Accept the components' current digests in ``file``, and write it.
 
     Args:
-        moved: the methods and networks ("method fedavg") whose numbers are no longer those of the battery.
-            They get new names; all others keep theirs.
+        moved: the methods and networks ("method fedavg") whose results differ from the recorded ones. They
+            get new names; all others keep theirs.
         results: all results of the battery, by case.
     """
     accepted = AcceptedCode.load(file)
@@ -246,14 +246,14 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
 
 
 def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
-    """The question that ``config`` (validated) is for the code, and its name.
+    """The question that a validated ``config`` asks, and its name.
 
     Args:
-        shape: of the images: channels, height, width.
-        classes: their number.
+        shape: shape of the images: channels, height, width.
+        classes: number of classes.
 
     Raises:
-        Edited: the code of this process is not that of the files.
+        Edited: the files have changed since this process started.
     """
     question = question_of(config, shape, classes)
     return Behaviour(question, _name(question, config.method, config.model, tuple(config.metrics)))
@@ -261,7 +261,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
     """What a name stands for, in words. Options at their defaults are left out, so that a new option changes
-    no question; so are numbers, as they are in a trial's key."""
+    no question, and so are numbers, because a trial's key contains them."""
     usual = validated(Config(method=config.method))
     parts = [config.method, config.model, "x".join(map(str, shape)), f"{classes} classes"]
     if weights := weights_of(config.model):
@@ -283,32 +283,32 @@ def question_of(config: Config, shape: Shape, classes: int) -> str:
 
 
 def is_choice(declared: Hyperparameter, default: Any) -> bool:
-    """Whether it is one of a few values rather than a number."""
+    """Whether a hyperparameter is one of a few values rather than a number."""
     return declared.choices is not None or isinstance(default, bool)
 
 
 def code_digest(method: str, model: str) -> str:
-    """One digest of all code that decides the numbers of a method with a network."""
+    """One digest of all code that determines the results of a method with a network."""
     return _hash([_components().digest(name) for name in components_of(method, model)])
 
 
 def digest_of_plugin(package: str) -> str:
-    """The digest of a plugin's package with its data files, and of what it imports beside the simulator."""
+    """The digest of a plugin's package with its data files, and of its imports except the simulator."""
     code = _components().code
     files = code.package(package)
     return code.digest(files | code.reached(files, lambda module: is_in(module, ["pfl"])), [package])
 
 
 def plugin_digests(method: str, model: str) -> dict[str, str]:
-    """By component, the digests of a method and a network, if they come from plugins."""
+    """The digests of a method and a network by component, if they come from plugins."""
     return {name: _components().digest(name) for name in components_of(method, model) if is_plugin(name)}
 
 
 def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> None:
-    """Check that the files of a method with a network and metrics are those that this process began with.
+    """Check that the files of a method, a network and metrics have not changed since this process started.
 
     Raises:
-        Edited: they are not.
+        Edited: they have.
     """
     now = Components()
     for name in (*components_of(method, model), *metrics_of(metrics)):
@@ -334,7 +334,7 @@ def _accepting(names: Iterable[str]) -> AcceptedCode:
 
 @cache
 def _components() -> Components:
-    """Those of this process."""
+    """The components of this process."""
     return Components()
 
 
@@ -343,10 +343,10 @@ _accepted = cache(AcceptedCode.load)
 
 @cache
 def _project(*plugins: str) -> AcceptedCode:
-    """What the user's own projects accept: that in the working directory, and those of plugins.
+    """What the user's projects accept: the one in the working directory, and those of plugins.
 
     Args:
-        plugins: components of plugins; files that lack one of them have not tried it, and do not count.
+        plugins: components of plugins; files that lack one of them are ignored.
     """
     merged = AcceptedCode()
     for path in project_files():
@@ -360,8 +360,8 @@ def _project(*plugins: str) -> AcceptedCode:
 
 
 def project_files() -> list[Path]:
-    """Where the user's projects may accept digests: the working directory, and beside each plugin's package
-    that is not installed as a library."""
+    """The user's files of accepted digests: in the working directory, and next to each plugin's package that
+    is not installed as a library."""
     code = Code(top_level(point.module) for point in _points())
     paths = [PROJECT.resolve()]
     for point in _points():

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
-    """Yield the ``on_round`` of `pfl.run.simulate.simulate` that draws a bar with the pooled accuracy at
-    ``moment``, or in a log file prints a line now and then."""
+    """Yield an ``on_round`` for `pfl.run.simulate.simulate` that draws a bar with the pooled accuracy at
+    ``moment``, or prints a line at intervals in a log file."""
     if not live():
         yield _lines(title, moment)
         return
@@ -49,8 +49,8 @@ def _lines(title: str, moment: str) -> OnRound:
 
 
 def _reached(newest: Evaluated | None, moment: str, round: int) -> str:
-    """The accuracy of the newest evaluation, with its round if that is an earlier one; empty where it was not
-    measured at this moment."""
+    """The accuracy of the newest evaluation, with its round if it is an earlier one; empty if that moment was
+    not evaluated."""
     if newest is None or moment not in newest.moments:
         return ""
     earlier = f" in round {newest.round}" if newest.round < round else ""

@@ -25,7 +25,7 @@ Draw = Callable[[Any, str, Any], None]
 
 @dataclass(frozen=True)
 class Runs(Sequence["Result"]):
-    """Simulations, of one seed each.
+    """Results of simulations, of one seed each.
 
     >>> runs = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, seeds=2, progress=False)
     >>> len(runs), runs[1].labels
@@ -44,10 +44,10 @@ class Runs(Sequence["Result"]):
         return len(self.runs)
 
     def __add__(self, other: Runs) -> Runs:
-        """These runs and others, for example of another method, to compare them in one plot.
+        """Add other runs, for example of another method, to compare them in one plot.
 
         Raises:
-            InvalidInput: duplicate run labels, or no runs.
+            InvalidInput: duplicate run labels, or ``other`` is not `Runs`.
         """
         if not isinstance(other, Runs):
             raise InvalidInput("runs", type(other).__name__, "runs of simulate, or a slice of them")
@@ -58,14 +58,14 @@ class Runs(Sequence["Result"]):
         return Runs((*self.runs, *other.runs))
 
     def to_frame(self, what: What = "curves") -> DataFrame:
-        """A pandas frame.
+        """The results as a pandas data frame.
 
         Args:
             what: ``curves``, a row per evaluation and moment; ``clients``, a row per client, of the last
                 evaluation; ``summary``, a row per simulation. Accuracies are in percent.
 
         Raises:
-            InvalidInput: another name, or pandas is not installed.
+            InvalidInput: ``what`` is unknown, or pandas is missing.
         """
         rows, _ = _view(what)
         pandas = _library("pandas")
@@ -73,9 +73,9 @@ class Runs(Sequence["Result"]):
         return frame
 
     def plot(self, what: What = "curves", ax: Axes | None = None) -> Axes:
-        """Matplotlib axes, with the mean and the sample standard deviation over seeds.
+        """Matplotlib axes with the mean over seeds and, but for ``clients``, the sample standard deviation.
 
-        Runs whose labels, apart from the seed, are printed alike are seeds of one simulation.
+        Runs whose labels differ only in the seed are seeds of one simulation.
 
         Args:
             what: ``curves``, accuracy by round; ``clients``, the clients' accuracies in ascending order;
@@ -83,7 +83,7 @@ class Runs(Sequence["Result"]):
             ax: where to draw; by default on a new figure.
 
         Raises:
-            InvalidInput: another name, no run, or matplotlib or pandas is not installed.
+            InvalidInput: ``what`` is unknown, there is no run, or matplotlib or pandas is missing.
         """
         _, draw = _view(what)
         if not self.runs:
@@ -99,10 +99,10 @@ class Runs(Sequence["Result"]):
             draw(ax, drawn_text(text), Runs(tuple(own)).to_frame(what))
         ax.set_ylabel("accuracy (%)")
         if what == "summary":
-            ax.tick_params("x", labelrotation=90)  # names of many runs overlap otherwise
+            ax.tick_params("x", labelrotation=90)  # otherwise many names would overlap
         else:
             ax.locator_params("x", integer=True)
-            ax.legend(**beside)  # of many runs, it would cover curves
+            ax.legend(**beside)  # inside, a long legend would cover curves
         return ax
 
 
@@ -193,4 +193,4 @@ _VIEWS: dict[str, tuple[Rows, Draw]] = {
     "clients": (_clients, _draw_clients),
     "summary": (_summary, _draw_summary),
 }
-"""The rows of a frame, and how it is drawn."""
+"""The rows of each frame, and the function that draws it."""

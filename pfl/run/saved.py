@@ -46,12 +46,12 @@ KINDS = {"method": "method", "model": "network"}
 
 
 class Predictor(nn.Module):
-    """A trained model with its method's rule of prediction, in evaluation mode.
+    """A trained model with its method's prediction rule, in evaluation mode.
 
     Attributes:
         net: the client's networks; `net.extractor` and `net.head` are the main one.
-        classes: the classes' names.
-        shape: of a sample, of an image channels, height and width.
+        classes: names of the classes.
+        shape: shape of a sample; for an image, channels, height and width.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Predictor(nn.Module):
         self._method = method
         self._federation = federation
         leaves, self._structure = tree_flatten(state)
-        for place, leaf in enumerate(leaves):  # as buffers, they follow the module to another device
+        for place, leaf in enumerate(leaves):  # buffers move with the module to another device
             self.register_buffer(f"state{place}", leaf)
         self.eval()
 
@@ -90,7 +90,7 @@ class Predictor(nn.Module):
                 model was trained on other samples: arrays of their shape.
 
         Raises:
-            InvalidInput: an image has another form, or another shape than in training.
+            InvalidInput: an image has an unsupported form, or not the shape of training.
         """
         if not hasattr(images, "__len__") or not hasattr(images, "__getitem__") or not len(images):
             raise InvalidInput("images", type(images).__name__, "a sequence of images")
@@ -109,17 +109,17 @@ class Predictor(nn.Module):
         return self._scaled(np.stack(pixels))
 
     def scores(self, images: Any) -> Tensor:
-        """Class scores (B, classes) of a sequence of images, as `scaled` takes them."""
+        """Class scores (B, classes) of a sequence of images, as for `scaled`."""
         inputs = self.scaled(images)
         with torch.no_grad():
             return torch.cat([self(part) for part in inputs.split(BATCH)])
 
     def predict(self, images: Any) -> np.ndarray:
-        """The predicted class (B,) of each image, an index into `classes`; images as `scaled` takes them."""
+        """The predicted class (B,) of each image, an index into `classes`; images as for `scaled`."""
         return self.scores(images).argmax(1).cpu().numpy()
 
     def evaluate(self, dataset: Any, samples: Sequence[int] | np.ndarray | None = None) -> float:
-        """The accuracy in percent on a data set, as `pfl.simulate` takes it.
+        """The accuracy in percent on a data set, in any form that `pfl.simulate` accepts.
 
         Args:
             samples: indices of the images to test; by default all.
@@ -149,7 +149,7 @@ class Predictor(nn.Module):
         return 100 * correct / len(index)
 
     def _scaled(self, pixels: np.ndarray) -> Tensor:
-        """Samples (B, ...), as they are stored, on the device of the network."""
+        """Stored samples (B, ...), scaled, on the device of the network."""
         scaled = self._federation.scaled(torch.from_numpy(np.ascontiguousarray(pixels)))
         return scaled.to(self.net.head.weight.device)
 
@@ -159,11 +159,11 @@ class SavedModels:
     """The models of one seed, as the simulation left them.
 
     Attributes:
-        config: of the simulation.
-        dataset: the name of the data set that they were trained on.
-        classes: the classes' names.
-        seed: of the simulation.
-        round: after which the models were saved.
+        config: configuration of the simulation.
+        dataset: name of the data set on which they were trained.
+        classes: names of the classes.
+        seed: seed of the simulation.
+        round: round after which the models were saved.
         tensors: the stored models by name, (clients, *shape), or (1, *shape) if all clients share one.
     """
 
@@ -191,7 +191,7 @@ class SavedModels:
         return METHODS[self.config.method].from_dict(self.config.hyperparameters)
 
     def client(self, client: int) -> Predictor:
-        """The model of a client that the simulation evaluated last, at the moment that the method reports.
+        """The model of a client in the last evaluation of the simulation, at the method's headline moment.
 
         Raises:
             InvalidInput: there is no such client.
@@ -221,7 +221,7 @@ class SavedModels:
         return self._predictor({name: self.tensors[name][0] for name in main}, Method(), {})
 
     def evaluate(self, dataset: Any, partition: str | Partition | None = None) -> np.ndarray:
-        """The accuracy in percent (clients,) of each client's model on a data set, as `simulate` takes it.
+        """The accuracy in percent (clients,) of each client's model on a data set, given as for `simulate`.
 
         Args:
             partition: each client is tested on its own test samples, NaN where it has none; by default all
@@ -246,7 +246,7 @@ class SavedModels:
 
     @cached_property
     def _network(self) -> Network:
-        """The network as it was built first: a name may stand for another object later."""
+        """The network, built once, because its name may stand for another object later."""
         network = partial(build, self.config.model)
         with torch.random.fork_rng(devices=[]):
             return client_network(self.config, self._method, network, self._federation)
@@ -273,7 +273,7 @@ def load_models(
 ) -> SavedModels:
     """Load the models that a simulation saved, with ``pfl run --save`` or `Execution.save`.
 
-    The file contains no code, so that a file from elsewhere does no harm.
+    The file contains no code, so it is safe to load a file from elsewhere.
 
     >>> import pfl, tempfile
     >>> file = tempfile.mkdtemp() + "/models.pt"
@@ -285,12 +285,12 @@ def load_models(
     (4,)
 
     Args:
-        seed: of the simulation; needed if the file has several.
+        seed: seed of the simulation; required if the file has several.
         method: the class of a method that was given as an object, or whose package is not installed.
-        model: the network or its builder, if it was given as an object: its name does not identify it.
+        model: the network or its builder, if it was given as an object, which its name does not identify.
 
     Raises:
-        InvalidInput: there is no such file, it is damaged, of another kind or version, or it does not fit the
+        InvalidInput: the file does not exist, is damaged, is of another kind or version, or does not fit the
             method or the network, or a plugin's code has changed since then.
     """
     path = expanded(path, "models")
@@ -330,7 +330,7 @@ def load_models(
         models.client(0)
     except InvalidInput:
         raise
-    except Exception as error:  # a file of another content raises key, type and shape errors
+    except Exception as error:  # other content raises key, type and shape errors
         accepted = f"models of this method and network ({type(error).__name__}: {first_line(error)})"
         raise InvalidInput("models", str(path), accepted) from None
     return models

@@ -52,25 +52,25 @@ def simulate(
     >>> [result.seed for result in results]
     [0, 1]
 
-    The numbers are a function of (configuration, data, partition, seed) alone, interrupted or not, on one
-    machine, backend and number of threads.
+    On one machine, backend and number of threads, results depend only on the configuration, the data, the
+    partition and the seed, whether or not the simulation is interrupted.
 
     Args:
         config: what to compute; validated here.
-        partition: which images are whose, for all seeds or by seed; with ``config.validation`` the clients
-            are evaluated on that share of their training samples.
-        seeds: each drives initialisation, participants and batches of one simulation.
+        partition: the samples of each client, for all seeds or by seed; with ``config.validation`` the
+            clients are evaluated on that share of their training samples.
+        seeds: each determines initialisation, participants and batches of one simulation.
         execution: device, backend, threads, checkpoints.
         on_round: called after every round.
-        measure: called with every seed's federation after every round; must change nothing in it. By default
-            what ``config.observe`` names.
+        measure: called with every seed's server after every round; must not change it. By default the
+            measure that ``config.observe`` names.
 
     Returns:
         One result per seed.
 
     Raises:
-        InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
-            precision that the device does not have.
+        InvalidInput: the configuration, the seeds or the execution is invalid, or the device does not exist
+            or does not have the precision.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, measure)
@@ -88,22 +88,21 @@ def simulate_together(
 ) -> list[list[Result]]:
     """Simulate a federation for every configuration and every seed, all in lockstep.
 
-    The stacked backend trains the clients of all of them at once, as far as their local programs are alike;
-    the numbers are the same as for each alone, up to rounding.
+    The stacked backend trains the clients of all of them at once if their local programs have the same
+    structure; results are those of separate simulations, up to rounding.
 
     Args:
-        configs: alike but for the learning rate, real-valued hyperparameters, and those that only the
-            adaptation before an evaluation reads (`pfl.run.validation.stackable`). What trains alike is
-            trained once.
-        execution: its ``save`` is for a single configuration.
+        configs: differ only in the learning rate, real-valued hyperparameters, and those that only the
+            adaptation before an evaluation reads, which share one training (`pfl.run.validation.stackable`).
+        execution: ``save`` requires a single configuration.
         on_round: called for the first configuration.
 
     Returns:
-        For each configuration what `simulate` returns.
+        The results of `simulate` for each configuration.
 
     Raises:
-        InvalidInput: a configuration, one unlike the others, the seeds, the execution, a device that is not
-            there, or a precision that the device does not have.
+        InvalidInput: a configuration is invalid or differs too much from the others; otherwise as in
+            `simulate`.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
@@ -128,7 +127,7 @@ def simulate_together(
         log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
 
     def visible(part: Partition) -> Partition:
-        """What a simulation may read of a partition."""
+        """The part of a partition that a simulation may read."""
         return part.with_validation(config.validation, dataset.labels) if config.validation else part
 
     partitions = [of_seed(partition, seed) for seed in seeds]
@@ -172,7 +171,7 @@ def make_simulation(
     """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments.
 
     Raises:
-        InvalidInput: training images would be augmented, and the samples are no images.
+        InvalidInput: augmentation is on, but the samples are not images.
     """
     first = federation if isinstance(federation, Federation) else federation[0]
     augmentation = configs[0].augmentation
@@ -188,11 +187,11 @@ def make_simulation(
 
 
 def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:
-    """Names the code and the configurations of a checkpoint, except the number of rounds, which may grow; a
-    new option does not change it.
+    """Identifies the code and the configurations of a checkpoint, except the number of rounds, which may
+    grow. A new option does not change it.
 
     Raises:
-        InvalidInput: the code is not known, as the method or the network was given as an object.
+        InvalidInput: the method, the network or a metric was given as an object, without a name of its code.
     """
     method, model = configs[0].method, configs[0].model
     added = METHODS.was_added(method) or MODELS.was_added(model)

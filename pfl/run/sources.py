@@ -19,7 +19,7 @@ from pfl.run.fingerprint import digest_of_plugin
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "pfl-repro"
 SHOWS = ("cli", "data/plot.py", "run/progress.py", "run/runs.py", "core/terminal.py", "core/text.py")
-"""Those of the simulator's files and folders that print and draw: no number comes from them."""
+"""Files and folders of the simulator that only print and draw, and do not affect results."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Plugin:
     """A plugin package with a method, a network or a metric.
 
     Attributes:
-        name, version: of the distribution.
-        digest: of the code of its package, and of what it imports (`pfl.run.fingerprint.digest_of_plugin`).
+        name, version: those of the distribution.
+        digest: that of its package and its imports (`pfl.run.fingerprint.digest_of_plugin`).
     """
 
     name: str
@@ -41,7 +41,7 @@ class Release:
     """An installed distribution of the simulator.
 
     Attributes:
-        edited: a file that numbers come from is not as it was installed.
+        edited: whether a file that affects results has changed since the installation.
     """
 
     version: str
@@ -50,7 +50,7 @@ class Release:
 
 @cache
 def digest() -> str:
-    """SHA-256 of the simulator's files that numbers come from."""
+    """SHA-256 of the simulator's files that affect results."""
     return digest_of(_files())
 
 
@@ -76,7 +76,7 @@ def _as_recorded(path: Path) -> str:
 
 
 def _files() -> list[Path]:
-    """The simulator's that numbers come from, sorted."""
+    """The simulator's files that affect results, sorted."""
     shows = [ROOT / name for name in SHOWS]
     code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
     return sorted(path for path in code if not any(path.is_relative_to(shown) for shown in shows))
@@ -96,7 +96,7 @@ def plugins_of(method: str, model: str, metrics: tuple[str, ...] = ()) -> tuple[
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """SHA-256 of files and of their names."""
+    """SHA-256 of files and their names."""
     digest = hashlib.sha256()
     for path in files:
         where = path.relative_to(ROOT.parent) if path.is_relative_to(ROOT) else path.name

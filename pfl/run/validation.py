@@ -39,7 +39,7 @@ def validated(config: Config) -> Config:
             numbers = (int,) if kind is int else (int, float)
             _check(name, repr(value), type(value) in numbers and accepted.test(value), accepted.words)
             if kind is float:
-                rates[name] = float(value)  # 1 and 1.0 must have one key
+                rates[name] = float(value)  # 1 and 1.0 must have the same key
     for name in ("lr_step", "lr_gamma"):
         usual = getattr(config, name) == getattr(Config, name)
         _check(name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step with it")
@@ -48,7 +48,7 @@ def validated(config: Config) -> Config:
         _check(name, getattr(config, name), usual or config.patience > 0, "patience with it")
     used = config.unseen_epochs == Config.unseen_epochs or config.unseen > 0
     _check("unseen_epochs", config.unseen_epochs, used, "unseen with it")
-    whole = config.observe == Config.observe  # anything else is measured after the last of all rounds
+    whole = config.observe == Config.observe  # anything else is measured after the last round
     _check("patience", config.patience, whole or not config.patience, f"0 with observe {config.observe}")
     lower = config.precision != "fp32"
     _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 with dtype float64")
@@ -60,7 +60,7 @@ def validated(config: Config) -> Config:
 
 
 def _metrics(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of metrics, each once and sorted, as their order moves no number."""
+    """Names of metrics, each once and sorted, because their order does not affect results."""
     _check("metrics", names, isinstance(names, list | tuple), "a list of names of `pfl metrics`")
     names = list(map(str, names))
     check_names("metrics", names, CLIENT_METRICS)  # the names only: importing a metric imports scikit-learn
@@ -77,9 +77,9 @@ def warnings_of(config: Config) -> tuple[str, ...]:
 
 
 def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The method and all values that are not the default, of `Config.to_dict` of a validated configuration.
+    """The method and all non-default values in the `Config.to_dict` of a validated configuration.
 
-    It does not change when an option is added.
+    The result does not change when an option is added.
     """
     usual = validated(Config(method=config["method"])).to_dict()
     values = {name: value for name, value in config.items() if value != usual[name]}
@@ -91,16 +91,16 @@ def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def train_alike(configs: Sequence[Config]) -> bool:
-    """Whether one training serves all validated ``configs``: whether these differ in nothing but
-    hyperparameters that only the adaptation before an evaluation reads.
+    """Whether all validated ``configs`` can share one training: whether they differ only in hyperparameters
+    that only the adaptation before an evaluation reads.
     """
     trained = [_as_trained(config) for config in configs]
     return all(config == trained[0] for config in trained)
 
 
 def stackable(configs: Sequence[Config]) -> bool:
-    """Whether the clients of all validated ``configs`` can be in one stack: whether their trainings differ in
-    nothing but the learning rate and real-valued hyperparameters.
+    """Whether the clients of all validated ``configs`` can share a stack: whether training differs only in
+    the learning rate and real-valued hyperparameters.
     """
 
     def rest(config: Config) -> Config:
@@ -113,7 +113,7 @@ def stackable(configs: Sequence[Config]) -> bool:
 
 
 def _as_trained(config: Config) -> Config:
-    """``config`` as far as its training depends on it."""
+    """``config`` reduced to what its training depends on."""
     method = METHODS[config.method].from_dict(config.hyperparameters).as_trained()
     return dataclasses.replace(config, hyperparameters=method.hyperparameters())
 
@@ -148,7 +148,7 @@ def check_execution(execution: Execution) -> None:
 def execution_warnings(execution: Execution) -> tuple[str, ...]:
     """One line for each option of ``execution`` that is valid, but probably unintended.
 
-    More threads than cores are accepted, because only the same number of threads gives bit-identical numbers.
+    More threads than cores are accepted, because only the same number of threads gives bit-identical results.
     """
     if execution.threads == 1 or execution.threads <= cores():
         return ()
@@ -160,7 +160,7 @@ def check_pause(execution: Execution, config: Config) -> None:
     """Check that a simulation can pause after the round ``execution.until``.
 
     Raises:
-        InvalidInput: nothing is evaluated after that round, or not the moment of the clients' accuracies.
+        InvalidInput: there is no evaluation after that round, or it lacks the headline moment.
     """
     until, moments = execution.until, execution.moments
     if until is None or until == config.rounds:

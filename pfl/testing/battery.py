@@ -1,7 +1,7 @@
 """The battery: short simulations that detect edits which change results.
 
-`pfl behaviours` runs it for the components whose code has changed (`pfl.run.fingerprint`). What agrees with
-the recorded numbers keeps its name; what does not gets a new one.
+`pfl behaviours` runs it for the components whose code has changed (`pfl.run.fingerprint`). Code that agrees
+with the recorded results keeps its name; other code gets a new one.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ Values = dict[str, Any]
 """The results of a case by name: numbers, lists of numbers over the evaluations or clients, and names."""
 
 TOLERANCE = 1e-7
-"""Relative and absolute, in float64. Rounding is far below it, an edit that matters far above."""
+"""Relative and absolute, in float64. Rounding is far below it, and relevant changes are far above."""
 
 UNTIL = 2
-"""The round after which a simulation pauses that is resumed."""
+"""The round after which a resumed simulation pauses."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a case is computed.
+    """A way to compute a case.
 
     Attributes:
-        kernels: with our compiled kernels, where the machine has a compiler.
-        device: on the emulated device.
-        resumed: pauses and goes on from a checkpoint.
-        precision: of float32; None is float64.
+        kernels: use our compiled kernels if the machine has a compiler.
+        device: use the emulated device.
+        resumed: pause, and resume from a checkpoint.
+        precision: precision of float32; None means float64.
     """
 
     backend: Literal["loop", "stacked"] = "loop"
@@ -76,22 +76,22 @@ WAYS = {
 
 
 def lower_tolerance(case: Case, way: Way) -> float:
-    """Of losses in less than float64, absolute.
+    """Absolute tolerance of losses in less than float64.
 
-    Batch norm over few pixels makes residual networks sensitive: a rounding error that decides one ReLU
-    otherwise moves a gradient by up to a per cent, in torch's operations as in the kernels.
+    Batch norm over few pixels makes residual networks sensitive: a rounding error that flips one ReLU changes
+    a gradient by up to one per cent, in torch's operations as in the kernels.
     """
     return 2e-2 if way.precision == "bf16" or case.model.startswith(("resnet", "mobilenet")) else 1e-5
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that is not the expected one.
+    """A value that differs from the expected one.
 
     Attributes:
-        value: its name.
+        value: name of the value.
         way: how it was computed.
-        expected: the recorded one; for a further way of a case, the one that its first way gives.
+        expected: the recorded value; for a further way of a case, that of its first way.
     """
 
     value: str
@@ -109,13 +109,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a case says now.
+    """The current results of a case.
 
     Attributes:
         values: the results of its first way, and ``asked``, the method's hyperparameters.
-        moved: what differs from the recorded results; None where there are none.
-        disagreeing: what further ways compute otherwise than the first, which is a mistake in the code.
-        new: whether ``values`` are to be recorded.
+        moved: differences from the recorded results; None if there are none recorded.
+        disagreeing: differences of further ways from the first, which are bugs.
+        new: whether ``values`` should be recorded.
     """
 
     case: Case
@@ -126,10 +126,9 @@ class Answer:
 
 
 def answer(case: Case, recorded: Values | None) -> Answer:
-    """Run ``case`` in all its ways. Where it raises, its only value is the error.
+    """Run ``case`` in all its ways. If it raises, the error is its only value.
 
-    If the method has got hyperparameters since the results were recorded, the question of that time is asked
-    as well: it has their defaults.
+    If the results were recorded with other hyperparameters, these are run and compared.
     """
     first, *others = case.ways
     values = _values(case, first) or {}
@@ -147,12 +146,12 @@ def answer(case: Case, recorded: Values | None) -> Answer:
 
 
 def answers(chosen: Sequence[Case], recorded: Mapping[str, Values]) -> Iterator[Answer]:
-    """The answers to ``chosen`` as they come, from one process per core.
+    """Yield the answers to ``chosen`` as they complete, from one process per core.
 
     Raises:
-        InvalidInput: a process ended, for example in a kernel.
+        InvalidInput: a process crashed, for example in a kernel.
     """
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes, which share the cores
+    os.environ["OMP_NUM_THREADS"] = "1"  # the processes share the cores
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _begin_worker) as pool:
         pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
         try:
@@ -166,7 +165,7 @@ def answers(chosen: Sequence[Case], recorded: Mapping[str, Values]) -> Iterator[
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the command, and end with it even if it is killed."""
+    """Ignore Ctrl-C, and exit with the parent process even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     command = parent_process()
     assert command is not None
@@ -179,17 +178,17 @@ def _begin_worker() -> None:
 
 
 def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case]:
-    """The cases that an edit of the components ``unknown`` may move."""
+    """The cases that an edit of the components ``unknown`` may affect."""
     if {"engine", "kernels"} & set(unknown):
         return list(everything)
     return [case for case in everything if case.subject in unknown or f"method {case.method}" in unknown]
 
 
 def subjects(case: Case, unknown: Collection[str]) -> list[str]:
-    """The methods and networks whose numbers have moved where ``case`` has.
+    """The methods and networks whose results have changed if those of ``case`` have.
 
-    A method or network that was edited itself; otherwise what the case asks about, and for a case of the
-    engine every method but those of plugins, which have their own cases.
+    They are its method and network if edited; otherwise the subject of the case. For a case of the engine,
+    they are all methods except those of plugins, which have their own cases.
     """
     edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
     if edited:
@@ -212,12 +211,12 @@ def kernels_are_usable() -> bool:
 def _values(case: Case, way: str) -> Values | None:
     try:
         return run(case, way)
-    except Exception as error:  # whatever a plugin raises, or an edit that is a mistake
+    except Exception as error:  # whatever a plugin or a faulty edit raises
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def run(case: Case, way: str) -> Values | None:
-    """The results of ``case`` computed in a way; None where this machine cannot."""
+    """The results of ``case`` computed in a ``way``; None if this machine does not support it."""
     import torch
 
     from pfl.engine.device import computes_in
@@ -265,9 +264,9 @@ def run(case: Case, way: str) -> Values | None:
 
 
 def differences(case: Case, expected: Values, now: Values, way: str) -> list[Difference]:
-    """What does not agree. In less than float64 only losses are compared, as an accuracy moves in steps.
+    """What does not agree. In less than float64 only losses are compared, as accuracies change in steps.
 
-    A hyperparameter that was not there moves nothing by its default.
+    The default of a new hyperparameter is not a difference.
     """
     precision = WAYS[way].precision
     tolerance = lower_tolerance(case, WAYS[way]) if precision else TOLERANCE
@@ -345,7 +344,7 @@ def _data(case: Case, folder: Path) -> tuple[Dataset, Division]:
         dataset = replace(dataset, images=images)
     if not case.divided:
         return dataset, partition
-    # Other seeds have the clients' samples in another order, and other sizes with them.
+    # Other seeds rotate the training samples among the clients, and thus the sizes.
     turned = {
         seed: replace(
             partition,
@@ -357,7 +356,7 @@ def _data(case: Case, folder: Path) -> tuple[Dataset, Division]:
 
 
 def _columns(scores: Sequence[Accuracy]) -> Values:
-    """Each average over the evaluations."""
+    """The values of each average, one per evaluation."""
     return {name: [vars(score)[name] for score in scores] for name in vars(scores[0])}
 
 
@@ -369,7 +368,7 @@ def _digest(models: Mapping[str, Any], clients: int) -> float:
     for place, (_, stack) in enumerate(sorted(models.items())):
         rows = stack.double().flatten(1)
         weights = torch.cos(torch.arange(rows.shape[1], dtype=torch.float64) + place)
-        each = (rows @ weights).expand(clients)  # a single row is every client's
+        each = (rows @ weights).expand(clients)  # a single row is shared by all clients
         total += float(torch.cos(0.3 * torch.arange(clients, dtype=torch.float64)) @ each)
     return total
 
@@ -387,7 +386,7 @@ def _defaults(config: Config) -> Values:
 
 
 def _rounded(value: Any) -> Any:
-    """``value`` with nine digits of each number, as it is recorded; one that is not finite as a word."""
+    """``value`` as recorded: numbers with nine digits, and those that are not finite as text."""
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     if isinstance(value, float):

@@ -1,7 +1,7 @@
 """The simulations of the battery.
 
-A case is a question about a method, a network or the engine, and a few ways to answer it (`WAYS`): backends,
-devices, with and without compiled kernels, in one go and resumed. All of them must give one answer.
+A case tests a method, a network or the engine in several ways (`pfl.testing.battery.WAYS`): backends and
+devices, with and without compiled kernels, uninterrupted and resumed. All must give the same results.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Data:
     """A synthetic federation.
 
     Attributes:
-        train, test: samples of each client. Test sets are smaller and larger than a minibatch and than 128.
-        mapped: the images are mapped from a file, as real ones are.
+        train, test: sample counts of each client. Test sets are smaller and larger than a minibatch and 128.
+        mapped: the images are mapped from a file, like real ones.
     """
 
     shape: Shape = (1, 8, 8)
@@ -59,7 +59,7 @@ USUAL = {
     "eval_every": 2,
     "dtype": "float64",
 }
-"""Seven and a half of ten clients, two and a half of five rounds, a last minibatch of one."""
+"""Sizes that do not divide evenly: 7.5 of ten clients, 2.5 evaluations in five rounds, minibatches of one."""
 
 WIDE_USUAL = {**USUAL, "model": "lenet5_bn", "eval_every": 3, "lr": 0.05}
 
@@ -69,16 +69,16 @@ FLOAT32 = ("float32", "float32 torch", "float32 stacked")
 
 @dataclass(frozen=True)
 class Case:
-    """One question.
+    """One test case.
 
     Attributes:
-        subject: the component that it asks about, "method fedavg" or "network lenet5"; None is the engine,
-            which moves all methods.
-        options: of the configuration. Those left out are the configuration's defaults.
+        subject: the component under test, "method fedavg" or "network lenet5"; None means the engine, which
+            affects all methods.
+        options: options of the configuration; others have their defaults.
         variants: options of further configurations that run in lockstep with it.
-        ways: how it is computed; the first is the recorded one.
-        divided: each seed has a partition of its own.
-        defaults: the defaults of hyperparameters or options are among the results.
+        ways: how it is computed; the first is recorded.
+        divided: each seed has its own partition.
+        defaults: the results include the defaults of hyperparameters or options.
     """
 
     name: str
@@ -101,8 +101,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The name with a digest of the question but for the method's hyperparameters: there may be more of
-        them one day (`own`)."""
+        """The name with a digest of the options, the data, the seeds and the variants."""
         asked = [
             dict(self.options),
             repr(self.data),
@@ -115,12 +114,12 @@ class Case:
 
     @property
     def own(self) -> Mapping[str, Any]:
-        """The hyperparameters that are not the method's defaults."""
+        """The hyperparameters that differ from the method's defaults."""
         own: Mapping[str, Any] = self.options.get("hyperparameters", {})
         return own
 
     def configs(self) -> list[Config]:
-        """All that run in lockstep."""
+        """All configurations that run in lockstep."""
         return [Config(**{**self.options, **variant}) for variant in ({}, *self.variants)]
 
 
@@ -136,7 +135,7 @@ def federation(data: Data) -> tuple[Dataset, Partition]:
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """All cases."""
     return [
         *(case for method in METHODS for case in of_method(method)),
         *(case for model in MODELS for case in of_network(model)),
@@ -148,7 +147,7 @@ def cases() -> list[Case]:
 
 
 def of_method(method: str) -> Iterator[Case]:
-    """Its defaults, its numbers below and above them, each other choice, and the options of training."""
+    """A method with its defaults, numbers below and above them, each other choice, and training options."""
     subject = f"method {method}"
     cls = METHODS[method]
     defaults: dict[str, Any] = {name: cls.__dataclass_fields__[name].default for name in cls.declarations()}
@@ -176,11 +175,11 @@ def of_method(method: str) -> Iterator[Case]:
 
 
 BY_ELEMENT = {"elastic"}
-"""Methods that amplify the rounding of a gradient that is 0, as that of a bias before batch norm is."""
+"""Methods that amplify rounding errors of zero gradients, such as that of a bias before batch norm."""
 
 OF_BATCH_NORM = {("fedcac", "statistics")}
-"""Choices that concern batch norm. Others are run on a network without it, as a method that compares elements
-may choose by that rounding."""
+"""Choices that concern batch norm. Others are run on a network without it, because such rounding errors can
+decide a comparison of elements."""
 
 OPTIONS = {
     "momentum": 0.5,
@@ -194,19 +193,19 @@ OPTIONS = {
     "bn_stats": "local",
     "validation": 0.3,
 }
-"""Those that a method's own local program may miss, all at once."""
+"""Options that a method's custom local program might ignore, all at once."""
 
 
 def other_choices(declared: Hyperparameter, default: Any) -> list[Any]:
-    """The values of a choice that are not its default; none of a number."""
+    """The values of a choice other than its default; none for a number."""
     choices = declared.choices or ((False, True) if isinstance(default, bool) else ())
     return [choice for choice in choices if choice != default]
 
 
 def away(declared: Hyperparameter, default: float) -> tuple[float, float]:
-    """Two accepted values of a number, below and above its default where there are such.
+    """Two accepted values of a number, below and above its default if possible.
 
-    A declaration may give one that matters among so few clients in so few rounds (``probe``).
+    A declaration can give a value that has an effect with few clients and rounds (``probe``).
     """
     if isinstance(default, int):
         wanted = (declared.probe or max(1, default // 2), (declared.probe or default) + 1)
@@ -219,7 +218,7 @@ def away(declared: Hyperparameter, default: float) -> tuple[float, float]:
 
 
 def _short(value: float) -> float:
-    """With six digits, as it is recorded with the results."""
+    """``value`` with six digits, as recorded with the results."""
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
@@ -234,18 +233,18 @@ SHAPES: dict[str, Shape] = {
     "spfl_cnn": (3, 20, 18),
     "text_cnn": TokenShape((10,), 40),
 }
-"""Of the samples, where they are not `COLOURS`, or the first of `SIDES` that the network takes."""
+"""Sample shapes of networks for which it is not the first of `SIDES` that they accept."""
 
 SIDES: tuple[Shape, ...] = ((3, 16, 16), (3, 32, 32), (1, 28, 28), (3, 64, 64), (3, 224, 224))
 LARGE = 1_000_000  # parameters
 RATES = {"mobilenet_v2": 1e-4}
-"""Learning rates at which rounding does not grow, where 0.01 is too much."""
+"""Learning rates at which rounding errors do not grow, if 0.01 is too large."""
 
 WITH_BFLOAT16 = ("lenet5_bn", "spfl_cnn", "cnn4", "resnet8_cifar", "resnet8")
 
 
 def of_network(model: str) -> Iterator[Case]:
-    """FedAvg on it, at a rate at which rounding does not grow; batches are large enough for our kernels."""
+    """FedAvg on a network, with a rate at which rounding errors do not grow, and batches for our kernels."""
     shape, parameters = _fitting(model)
     large = parameters > LARGE
     sizes = ((14, 5), (3, 2)) if large else ((32, 20, 30, 14), (4, 3, 17, 6))
@@ -265,7 +264,7 @@ def of_network(model: str) -> Iterator[Case]:
 
 @cache
 def _fitting(model: str) -> tuple[Shape, int]:
-    """The shape of its images, and its number of parameters; on the meta device nothing is computed."""
+    """The sample shape and the number of parameters of a network, built on the meta device."""
     import torch
 
     from pfl.core.errors import InvalidInput
@@ -317,7 +316,7 @@ ON_SMALL: dict[str, dict[str, Any]] = {
     "small batches": {"batch_size": 2},
     "one batch": {"batch_size": 1000},
 }
-"""FedAvg's, in every way."""
+"""Options for FedAvg, in every way."""
 
 ON_WIDE: dict[str, dict[str, Any]] = {
     "local statistics": {"bn_stats": "local"},
@@ -349,14 +348,14 @@ ON_TINY: dict[str, dict[str, Any]] = {
     "spfl": {"method": "spfl"},
     "rounds ahead of the host": {"rounds": 22, "eval_every": 21},
 }
-"""On the emulated device, which is slow."""
+"""Options for the emulated device, which is slow."""
 
 IN_A_CROWD = ("fedavg", "fedamp", "fedcac", "fedfomo", "feddyn", "pfedsim", "spfl")
-"""Methods that mix in different ways: averages, weights of each client's own, by element, changes."""
+"""Methods that mix in different ways: averages, personalised weights, by element, changes."""
 
 
 def of_engine() -> Iterator[Case]:
-    """Each option of the configuration, a device, more clients and classes, other seeds, several at once."""
+    """The engine: each option, a device, more clients and classes, other seeds, simulations in lockstep."""
     yield Case("defaults of the configuration", None, {"dtype": "float64"}, ways=("loop",), defaults=True)
     for name, options in ON_SMALL.items():
         yield Case(name, None, {**USUAL, **options}, ways=EVERY_WAY)

@@ -34,7 +34,7 @@ class CheckedDataset:
     """A data set in memory, or one that is read.
 
     Attributes:
-        name: of a data set of `pfl datasets`, or a path; "" means a data set in memory.
+        name: a name of `pfl datasets`, or a path; "" means a data set in memory.
         given: the data set in memory.
         source: as in `pfl.load`.
         cache: a folder for a second decoding.
@@ -57,7 +57,7 @@ class CheckedDataset:
             return load(self.name, source=self.source, progress=False)
 
     def read_again(self) -> Dataset:
-        """The same, from a cache of its own."""
+        """The same, decoded into a separate cache."""
         with patch.dict(os.environ, {"PFL_CACHE": self.cache}):
             return self.read()
 

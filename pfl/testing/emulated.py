@@ -1,8 +1,8 @@
-"""A device that is not the host, emulated on the host, for machines without a GPU.
+"""An accelerator emulated on the host, for machines without a GPU.
 
-Inside `emulated`, tensors that are brought to `DEVICE` are computed in host memory, but behave as on a GPU:
-they do not mix with the host's, have no numpy view, and where the host reads a number of them, it waits.
-So it does where it brings a tensor there, unless the copy is said not to block.
+Inside `emulated`, tensors on `DEVICE` are computed in host memory, but behave as on a GPU: they cannot be
+combined with host tensors and have no NumPy view. The host waits when it reads one of their values, and when
+it copies a tensor to the device, unless the copy is non-blocking.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 
-DEVICE = torch.device("meta")  # the only one that autograd drives without hardware
+DEVICE = torch.device("meta")  # the only one that autograd supports without hardware
 
 aten = torch.ops.aten
 READS = (
@@ -29,10 +29,10 @@ READS = (
     aten.masked_select.default,
     aten.equal.default,
 )
-"""Operations whose result the host has to know."""
+"""Operations whose result the host needs."""
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
 COPIES = {aten._to_copy.default: 0, aten.copy_.default: 1}
-"""Operations between places, and which argument is the source."""
+"""Copies between host and device, with the index of the source argument."""
 LAYERS = (torch.conv2d, torch.nn.functional.linear)
 CONSTRUCTORS = (torch.tensor, torch.as_tensor)
 SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
@@ -40,7 +40,7 @@ SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
 
 @contextmanager
 def emulated() -> Iterator[Device]:
-    """There is a device `DEVICE`."""
+    """A context in which the device `DEVICE` exists."""
     device = Device()
     places = patch("pfl.run.validation.DEVICES", DEVICE.type)
     with _Operations(device), _Python(), places, patch("torch.autocast", _Autocast):
@@ -49,17 +49,17 @@ def emulated() -> Iterator[Device]:
 
 @contextmanager
 def emulated_gpu() -> Iterator[Device]:
-    """`emulated`; the steps of a stack are recorded and replayed, as on a GPU."""
+    """`emulated`, with the steps of a stack recorded and replayed as on a GPU."""
     with emulated() as device, patch("pfl.engine.device.captures_on", lambda _: lambda: device.capture):
         yield device
 
 
 class Device:
-    """What can be seen of the device.
+    """Observations of the device.
 
     Attributes:
-        waits: what the host has waited for, by operation.
-        replays: recorded work that was done.
+        waits: how often the host waited, by operation.
+        replays: how often recorded work was replayed.
     """
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class Device:
         self._before: dict[int, tuple[Any, Any]] = {}
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """A `pfl.engine.graphs.Capture`: the same operations, on the same memory, as often as is asked."""
+        """A `pfl.engine.graphs.Capture`: replays run the same operations on the same memory."""
         recorded: list[tuple[Any, Any, Any, Any]] = []
         self.recording = recorded
         try:
             work()
         finally:
             self.recording = None
-            for storage, content in self._before.values():  # the work is recorded and not done
+            for storage, content in self._before.values():  # recording must not change memory
                 storage.copy_(content)
             self._before.clear()
 
@@ -92,7 +92,7 @@ class Device:
         return replay
 
     def remember(self, values: Sequence[Any]) -> None:
-        """Keep what is in memory that an operation of a recording may write to."""
+        """Save memory to which an operation of a recording may write."""
         for storage in [value.untyped_storage() for value in values if isinstance(value, Tensor)]:
             if storage.data_ptr() not in self._before:
                 self._before[storage.data_ptr()] = storage, storage.clone()
@@ -136,7 +136,7 @@ class OnDevice(Tensor):
 
 
 class _Operations(TorchDispatchMode):
-    """Runs every operation on what the tensors hold, and minds where they are."""
+    """Runs every operation on the content of the tensors, and checks where they are."""
 
     def __init__(self, device: Device):
         super().__init__()  # type: ignore[no-untyped-call]
@@ -170,8 +170,8 @@ class _Operations(TorchDispatchMode):
     def _mind(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], theirs: bool, gives: bool
     ) -> None:
-        """Count where the host waits: something is brought to it, read, or indexed by a mask, or it brings
-        something in a way that blocks. What is recorded neither makes it wait nor takes anything from it."""
+        """Count waits of the host: copies to it, reads, indexing by a mask, and blocking copies from it. A
+        recorded operation may neither make it wait nor take anything from it."""
         masked = func in INDEXING and any(
             index is not None and index.dtype is torch.bool for index in args[1]
         )
@@ -189,7 +189,7 @@ def _held(value: Any) -> Any:
 
 
 def _assert_together(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """As on a GPU: only scalars, and indices into a tensor of the device, may be the host's."""
+    """As on a GPU, only scalars and indices into a tensor on the device may be on the host."""
     operands = [args[0], *args[2:]] if func in INDEXING else [args, kwargs]
     tensors = [value for value in tree_leaves([args, kwargs]) if isinstance(value, Tensor)]
     if not any(isinstance(value, OnDevice) for value in tensors):
@@ -200,7 +200,7 @@ def _assert_together(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 class _Python(TorchFunctionMode):
-    """Makes on the host what torch would make on the device straight from Python's numbers."""
+    """Creates tensors from Python numbers on the host, where torch would create them on the device."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -218,7 +218,7 @@ class _Python(TorchFunctionMode):
 
 
 class _Autocast(TorchFunctionMode):
-    """In the place of autocast, which does not know the device: layers take what they get in ``dtype``."""
+    """Replaces autocast, which does not know the device: layers convert their inputs to ``dtype``."""
 
     def __init__(self, device_type: str, dtype: torch.dtype, cache_enabled: bool):
         super().__init__()

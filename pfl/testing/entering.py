@@ -17,11 +17,11 @@ from pfl.testing.cases import Case, cases
 
 @dataclass
 class EditOutcome:
-    """What the battery says about edited components.
+    """The outcome of the battery for edited components.
 
     Attributes:
-        answers: of the cases that were run.
-        moved: methods and networks whose numbers are no longer the recorded ones, and why.
+        answers: the answers to the cases that were run.
+        moved: methods and networks whose results have changed, and the answers that show it.
     """
 
     answers: list[Answer] = field(default_factory=list)
@@ -29,7 +29,7 @@ class EditOutcome:
 
     @property
     def mistakes(self) -> list[Answer]:
-        """Cases whose ways disagree, and those that raise now and did not before."""
+        """Cases whose ways disagree, and those that now raise an error but did not before."""
         return [
             answer
             for answer in self.answers
@@ -38,7 +38,7 @@ class EditOutcome:
 
 
 def files() -> dict[Path, list[Case]]:
-    """The files that list what is accepted, and the cases of each: ours, and the user's for plugins."""
+    """The files of accepted digests and the cases of each: ours, and the user's for plugins."""
     everything = cases()
     theirs = [case for case in everything if any(map(fingerprint.is_plugin, _named(case)))]
     ours = [case for case in everything if case not in theirs]
@@ -49,7 +49,7 @@ def files() -> dict[Path, list[Case]]:
 
 
 def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collection[str]) -> EditOutcome:
-    """Run the cases that an edit of the components ``unknown`` concerns, and those that are not recorded.
+    """Run the cases that an edit of the components ``unknown`` may affect, and those without records.
 
     Args:
         everything: all cases of the file.
@@ -71,7 +71,7 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
         for answer in answers(chosen, accepted.battery):
             outcome.answers.append(answer)
             bar.update()
-            # Code that was edited together with what a case asks has moved, as far as one can see.
+            # If a case changed together with the code, nothing proves that results are unchanged.
             asks_otherwise = answer.moved is None and answer.case.name in names
             if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
                 for subject in subjects(answer.case, unknown) if unknown else ():
@@ -79,14 +79,14 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
 
     with bar:
         run(chosen)
-        # The recorded results of these cases are of the network before the edit.
+        # The recorded results of these cases come from the network before the edit.
         moved = [case for case in everything if f"network {case.model}" in outcome.moved]
         run([case for case in moved if case not in chosen])
     return outcome
 
 
 def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutcome, file: Path) -> None:
-    """Write the new digests and results; results of cases that are no more are left out."""
+    """Write the new digests and results; results of removed cases are dropped."""
     keys = {case.key for case in everything}
     results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
     results |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}

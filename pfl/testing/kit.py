@@ -22,7 +22,7 @@ T = TypeVar("T")
 Check = Callable[[T], None]
 
 
-class Violated(Exception):  # noqa: N818 - reads as what it is: "raise Violated"
+class Violated(Exception):  # noqa: N818 - "raise Violated" reads naturally
     """The violation of a rule, in one line."""
 
 
@@ -31,7 +31,7 @@ class Violations(AssertionError):  # noqa: N818
 
     Attributes:
         component: its name.
-        lines: name of each violated rule to what is wrong.
+        lines: what is wrong, by the name of the violated rule.
     """
 
     def __init__(self, component: str, lines: Mapping[str, str]):
@@ -55,7 +55,7 @@ class Kit(Generic[T]):
         self._decisive: set[str] = set()
 
     def rule(self, rule: Check[T]) -> Check[T]:
-        """Add a rule, by the name of its function."""
+        """Add a rule under the name of its function."""
         self.rules[rule.__name__] = rule
         return rule
 
@@ -69,7 +69,7 @@ class Kit(Generic[T]):
 
         Raises:
             Violations: rules are violated.
-            InvalidInput: there is no rule of a chosen name.
+            InvalidInput: a chosen rule does not exist.
         """
         check_names("rule", chosen or (), self.rules)
         lines: dict[str, str] = {}
@@ -97,7 +97,7 @@ def check_finite(result: Result) -> None:
 
 @contextmanager
 def random_state(seed: int) -> Iterator[None]:
-    """A context in which the global random states of Python, NumPy and torch begin with ``seed``."""
+    """A context in which the global random states of Python, NumPy and torch are seeded with ``seed``."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - a component must not depend on it
     with torch.random.fork_rng(devices=[]):
         random.seed(seed)

@@ -54,7 +54,7 @@ SIZES = (20, 9, 14, 5, 16, 12)
 """Training samples of the clients. The minibatches of some of them end with a smaller one."""
 
 TOLERANCE = 1e-9
-"""Of the backends in float64, absolute and relative."""
+"""Absolute and relative tolerance between backends in float64."""
 
 LOOP = Execution(device="cpu", backend="loop")
 STACKED = Execution(device="cpu", backend="stacked")
@@ -64,9 +64,9 @@ class CheckedMethod:
     """A method with the simulations that several rules compare.
 
     Attributes:
-        name: by which the method is found.
+        name: registered name of the method.
         cls: its class.
-        own: its hyperparameters that are not left at their defaults.
+        own: its hyperparameters that are not at their defaults.
         dataset, partition: a small synthetic federation.
     """
 
@@ -83,7 +83,7 @@ class CheckedMethod:
 
     @property
     def method(self) -> Method:
-        """With its hyperparameters."""
+        """The method with its hyperparameters."""
         return self.cls.from_dict(self.own)
 
     def config(self, **changes: Any) -> Config:
@@ -98,7 +98,7 @@ class CheckedMethod:
         return result
 
     def after_rounds(self, rounds: int) -> tuple[Method, Server]:
-        """The method and its server within a simulation."""
+        """The method and its server after some ``rounds`` of a simulation."""
         federation = Federation(self.dataset, self.partition, torch.device("cpu"), torch.float64)
         config = validated(self.config(rounds=9, epochs=1))
         started = make_simulation([config], federation, (0,), LoopBackend())
@@ -370,7 +370,7 @@ def hooks(tested: CheckedMethod) -> None:
 def traffic(tested: CheckedMethod) -> None:
     """Counted traffic is not negative; if clients affect each other, something is counted down and up."""
     own, *others = tested.partition.train
-    # The first client keeps its samples, and the others have each other's.
+    # The first client keeps its samples; the others exchange theirs.
     exchanged = dataclasses.replace(tested.partition, train=(own, *others[1:], others[0]))
     options: dict[str, Any] = {"participation": 1.0}
     values, changed = (
@@ -482,7 +482,7 @@ def _leaves(tree: Any) -> dict[str, Any]:
 
 
 def _comparable(phase: Phase) -> list[Any]:
-    """The values of a phase; a function that is made anew as its code and what it captures."""
+    """The values of a phase, in which a function becomes its code and what it captures."""
     return [
         (value.__code__, [cell.cell_contents for cell in value.__closure__ or ()])
         if inspect.isfunction(value)

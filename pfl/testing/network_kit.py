@@ -25,12 +25,12 @@ SHAPES: tuple[Shape, ...] = (
     (12,),
     TokenShape((12,), 40),
 )
-"""Of the samples: the first that the network takes."""
+"""Sample shapes; the first that the network accepts is used."""
 
 CLASSES = 10
 BATCH = 4
 TOLERANCE = 1e-9
-"""Of losses and gradients in float64, absolute."""
+"""Absolute tolerance of losses and gradients in float64."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def check_network(
     Args:
         network: as in `pfl.simulate`: a function of the images' shape and the number of classes, a module
             with ten classes, or a name of `pfl models`.
-        shape: of a sample, of an image channels, height and width; by default the first of `SHAPES` that the
-            network takes.
+        shape: of a sample, for an image (channels, height, width); by default the first of `SHAPES` that the
+            network accepts.
         rules: names of rules; by default all, which takes seconds.
 
     Raises:
@@ -83,13 +83,13 @@ def check_network(
         InvalidInput: the network or a rule is unknown.
     """
     name = network if isinstance(network, str) else known_model(network)
-    MODELS[name]  # an unknown name is no violation
+    MODELS[name]  # an unknown name is not a violation
     tested = CheckedNetwork(name, shape or _accepted(name), not isinstance(network, nn.Module))
     KIT.check(name, tested, rules)
 
 
 def _accepted(name: str) -> Shape:
-    """The first of `SHAPES` that the network takes; the first one if it takes none."""
+    """The first of `SHAPES` that the network accepts; the first one if it accepts none."""
     for shape in SHAPES:
         try:
             with torch.no_grad():

@@ -38,12 +38,12 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Observation:
-    """How a method moves numbers.
+    """What a method mixes, stores and sends.
 
     Attributes:
-        mixed: group to what happens to it, in the order of the rounds, as in {"extractor": ["average"]}.
+        mixed: kinds of mixing of each group, in the order of the rounds, as in {"extractor": ["average"]}.
         state: names of the method's own tensors: the server's, the clients', and what is sent to them.
-        down, up: scalars to and from a participant in the last round, as a multiple of the model's.
+        down, up: scalars to and from a participant in the last round, relative to the size of the model.
     """
 
     mixed: dict[str, list[str]]
@@ -53,7 +53,7 @@ class Observation:
 
 
 def observe(method: str) -> Observation:
-    """Watch ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
+    """Observe ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
     config = validated(
         Config(
             method=method,
@@ -80,7 +80,7 @@ def observe(method: str) -> Observation:
                 if not mixed[group] or mixed[group][-1] != kind:
                     mixed[group].append(kind)
     server = run.server
-    # The rest of what a dispatch returns is the clients' own work, which the method counts as no traffic.
+    # Entries without traffic are computed by the clients themselves.
     received = [name for name in server.sent if server.traffic.down(name)]
     model = 4 * len(server.participants) * server.scalars("model")
     return Observation(
@@ -105,7 +105,7 @@ def _kind(server: Server, group: str) -> str:
 
 
 def _data() -> tuple[Dataset, Partition]:
-    """Clients alike, with all classes."""
+    """Clients of equal size, with all classes."""
     total = CLIENTS * SAMPLES
     dataset = make_dataset(samples=total)
     parts = np.split(generator(0, "observation").permutation(total), CLIENTS)

@@ -51,9 +51,9 @@ def check_partition(
 
     Args:
         rule: a class, or a specification without ``seed``, such as ``dirichlet:0.1``.
-        dataset: what is divided; by default 3,000 training and 1,000 test images of ten classes, by 100
-            writers, in four domains.
-        clients: their number.
+        dataset: the data; by default 3,000 training and 1,000 test images of ten classes, by 100 writers, in
+            four domains.
+        clients: the number of clients.
         rules: names of rules of the kit; by default all, which takes less than a second.
 
     Raises:

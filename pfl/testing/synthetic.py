@@ -1,6 +1,6 @@
 """Synthetic federations: noisy samples of a pattern for each class, divided among clients of given sizes.
 
-Learnable, and the same on every machine. Tests, benchmarks, the battery, dry runs and
+They are learnable and the same on every machine. Tests, benchmarks, the battery, dry runs and
 `pfl.testing.observation` use them.
 """
 
@@ -38,12 +38,12 @@ def make_dataset(
     """A synthetic data set.
 
     Args:
-        shape: of an image, or of samples of floats (F,), (C, T) or of tokens, `pfl.data.shape.TokenShape`.
-        samples: their number, of each class in turn.
-        labels: int (samples,), instead of that.
+        shape: shape of an image, of float samples (F,), (C, T) or of tokens, `pfl.data.shape.TokenShape`.
+        samples: number of samples, of each class in turn.
+        labels: int (samples,), instead of ``samples``.
         blank: all pixels are 0, and the images take no memory.
-        file: the images are mapped from there, as real ones are.
-        fields: of `Dataset`, instead of those that follow from the images.
+        file: map the images from this file, like real ones.
+        fields: fields of `Dataset`, instead of those computed from the images.
     """
     labels = np.asarray(np.arange(samples) % classes if labels is None else labels, np.int64)
     if len(shape) != 3 or isinstance(shape, TokenShape):
@@ -70,11 +70,11 @@ def make_dataset(
 
 
 def make_clients(dataset: Dataset, sizes: Sequence[int], tests: int | Sequence[int] = 8) -> Partition:
-    """Clients with two of the classes in turn.
+    """Clients with two classes each, in turn.
 
     Args:
-        sizes: training samples of each client.
-        tests: test samples of all clients alike, or of each.
+        sizes: number of training samples of each client.
+        tests: number of test samples, for all clients or each.
     """
     classes = len(dataset.classes)
     each = [tests] * len(sizes) if isinstance(tests, int) else tests

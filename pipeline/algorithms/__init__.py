@@ -1,4 +1,4 @@
-"""Search algorithms, one per file. Plugins add more by entry points of the group `pipeline.algorithms`."""
+"""Search algorithms, one per file. Plugins add more through the entry-point group `pipeline.algorithms`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Distribution: TypeAlias = "distributions.BaseDistribution"
 Sampler: TypeAlias = "samplers.BaseSampler"
-"""Types of Optuna for annotations; it is imported when a search begins."""
+"""Optuna's types for annotations; Optuna is imported only when a search begins."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Algorithm:
 
     Args:
         space: the searched parameters and their distributions.
-        seed: of the sampler; the same seed and the same results must give the same proposals.
+        seed: the sampler's seed; the same seed and results must give the same proposals.
 
     Attributes:
         multi_objective: whether the sampler accepts several objectives.
-        uses_imported: whether the sampler learns from trials that it has not proposed.
+        uses_imported: whether the sampler learns from trials that it did not propose.
     """
 
     multi_objective: ClassVar[bool] = True
@@ -44,11 +44,11 @@ class Algorithm:
         raise NotImplementedError
 
     def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The configuration of an early trial; None leaves it to the sampler, as is the default.
+        """The configuration of an early trial; None, the default, leaves it to the sampler.
 
         Args:
-            number: of the trial; the pinned configuration is 0.
-            best: every searched parameter, as in the best trial so far.
+            number: the trial's number; the pinned configuration is 0.
+            best: the searched parameters of the best trial so far.
         """
         return None
 

@@ -12,19 +12,19 @@ from pfl.core.rng import generator
 from pipeline.algorithms import Algorithm
 
 STARTS = 9
-"""Number of configurations, as many as the first bracket of successive halving has."""
+"""Number of configurations, the size of the first bracket of successive halving."""
 
 WIDTH = 0.15
-"""Standard deviation around the best value, as a share of the range on its scale."""
+"""Standard deviation around the best value, as a fraction of the range on its scale."""
 
 
 class Starting(Algorithm):
     """Begins with `STARTS` trials alternately anywhere in the space and near the best so far.
 
-    The idea is PriorBand's (Mallik et al., 2023, https://arxiv.org/abs/2306.12370), which likewise draws from
-    the space, and near what is believed or known to be good. The former are a Latin hypercube here: each
+    The idea is PriorBand's (Mallik et al., 2023, https://arxiv.org/abs/2306.12370), which also samples the
+    whole space and the neighbourhood of good configurations. Here, the former form a Latin hypercube: each
     parameter takes one value in every part of its range, so that a poor pinned learning rate is noticed. Near
-    the best, a number is normally distributed, and a choice is the same in half of the cases.
+    the best, numbers are normally distributed, and half of the choices are redrawn.
     """
 
     uses_imported = True
@@ -43,7 +43,7 @@ class Starting(Algorithm):
 
 
 def _near(distribution: Any, best: Any, rng: np.random.Generator) -> float:
-    """A place near that of the best value, from 0 to 1."""
+    """A position near that of the best value, from 0 to 1."""
     if hasattr(distribution, "choices"):
         same = rng.random() < 0.5
         return place_of(distribution, best) if same else float(rng.random())
@@ -52,7 +52,7 @@ def _near(distribution: Any, best: Any, rng: np.random.Generator) -> float:
 
 
 def place_of(distribution: Any, value: Any) -> float:
-    """The place of a value between 0 and 1 of its range, on its scale, or of its choices."""
+    """The position of a value, from 0 to 1, in its range (on its scale) or among its choices."""
     if choices := getattr(distribution, "choices", None):
         return float((choices.index(value) + 0.5) / len(choices))
     scale = math.log if distribution.log else float
@@ -61,7 +61,7 @@ def place_of(distribution: Any, value: Any) -> float:
 
 
 def value_at(distribution: Any, place: float) -> Any:
-    """The value of a parameter at a place between 0 and 1 of its range, or of its choices."""
+    """The value of a parameter at a position, from 0 to 1, in its range or among its choices."""
     if choices := getattr(distribution, "choices", None):
         return choices[min(int(place * len(choices)), len(choices) - 1)]
     low, high = distribution.low, distribution.high

@@ -1,4 +1,4 @@
-"""Gaussian process with expected improvement, after trials that start from the pinned one."""
+"""Gaussian process with expected improvement, after trials that start from the pinned configuration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pipeline.algorithms._starts import STARTS, Starting
 
 
 class GP(Starting):
-    """Optuna's sampler. It ignores the trials that are still running, so that those of one rung may resemble
-    each other."""
+    """Optuna's sampler. It ignores trials that are still running, so trials of one rung may be similar."""
 
     def sampler(self) -> Sampler:
         from optuna.samplers import GPSampler

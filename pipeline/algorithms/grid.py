@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.algorithms import Algorithm, Distribution, Sampler
 
 POINTS = 5
-"""Number of values of a range, both ends included."""
+"""Number of values per range, including both ends."""
 
 
 class Grid(Algorithm):
@@ -18,7 +18,7 @@ class Grid(Algorithm):
         from optuna.samplers import GridSampler
 
         class Endless(GridSampler):
-            """Grid sampler that does not stop the study, which is possible only inside `Study.optimize`."""
+            """Grid sampler that does not stop the study: `Study.stop` works only inside `Study.optimize`."""
 
             def after_trial(self, *_: Any) -> None:
                 pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.algorithms import Algorithm, Sampler
 
 POPULATION = 10
-"""Number of configurations of a generation; Optuna's 50 are more than most searches have."""
+"""Configurations per generation; Optuna's default of 50 exceeds the trials of most searches."""
 
 
 class NSGA2(Algorithm):

@@ -1,4 +1,4 @@
-"""Tree-structured Parzen estimator over all parameters jointly, after trials that start from the pinned."""
+"""Multivariate tree-structured Parzen estimator, after trials that start from the pinned configuration."""
 
 from __future__ import annotations
 

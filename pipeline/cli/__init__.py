@@ -62,9 +62,8 @@ def init(
 ) -> None:
     """Create a project with a table, ready for `dvc repro`.
 
-    With --results, the published runs of the table are not computed again: `pfl report TABLE` and
-    `pfl compare TABLE --method METHOD` read their records. Those that the current code would not compute are
-    left out.
+    With --results, `pfl report TABLE` and `pfl compare TABLE --method METHOD` read the table's published
+    records instead of computing its runs. Records of outdated code are not copied.
     """
     from pipeline.init import init
 
@@ -156,7 +155,7 @@ def trials(
 ) -> None:
     """Write a table's pending trials, for another machine.
 
-    There, `pfl run-trials FILE` runs them. Add the records that it writes with `pfl ledger import`, and
+    Run them there with `pfl run-trials FILE`. Add the records that it writes with `pfl ledger import`, and
     repeat until no trial is pending.
     """
     from pfl.core.files import write_text
@@ -215,8 +214,8 @@ def verify_(
     """Recompute published records, and report how far each one deviates.
 
     Records are sampled at random from those that the current code computes. To continue after an
-    interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer
-    used.
+    interruption, repeat the command. Records that fail on the kind of machine that computed them are no
+    longer used.
     """
     from pfl.core.files import check_writable
     from pipeline.report.verification_page import write_page
@@ -251,7 +250,7 @@ def export_(table: TableName) -> None:
 
 
 def _files_resolved(sources: list[str]) -> list[str]:
-    """``sources`` with absolute paths of files, as the command runs in the project's root."""
+    """``sources`` with absolute file paths, because the command runs in the project's root."""
     return [str(Path(source).resolve()) if Path(source).is_file() else source for source in sources]
 
 
@@ -286,7 +285,7 @@ def add_to_leaderboard(
     """Rank a method on a leaderboard.
 
     The method is tuned and run with the same budget and seeds as all others, whose runs come from the
-    ledger. The published page of the leaderboard does not change. For example, in a project of
+    ledger. The leaderboard's published page does not change. For example, in a project created by
     `pfl init --table leaderboard-digits --results FOLDER`: `pfl leaderboard add mymethod`.
     """
     from pipeline.leaderboard import add, text
@@ -300,7 +299,7 @@ def add_to_leaderboard(
 def track(table: TableName) -> None:
     """Send a table's results to the tracker again.
 
-    For a tracker whose store was lost or moved, or that failed during the sweep.
+    Use this if the tracker failed during the sweep, or its store was lost or moved.
     """
     from pipeline.spec.paths import report_folder
     from pipeline.store.ledger import Ledger
@@ -363,7 +362,7 @@ def report(
         print(f"overview: {write_overview(root).relative_to(root)}")
     if publish and FIGURES.is_dir():
         write_figures()
-    if empty and (names or not publish):  # a published report of which the ledger lacks all is kept
+    if empty and (names or not publish):  # a published report is kept even if the ledger has none of its runs
         raise typer.Exit(1)
 
 
@@ -390,7 +389,7 @@ def compare(
 
     Differences are paired, with 95 % intervals. Columns are matched by the names of settings, rows by their
     printed names; the first table is subtracted from the others. With --method, only the pending simulations
-    of that method are run, and the other rows come out of the ledger. For example
+    of that method are run; the other rows come from the ledger. For example
     `pfl compare pfedsim-table3 --method mymethod`.
     """
     from pfl.core.files import check_writable, write_text
@@ -427,8 +426,8 @@ def reproduce(
     """Check a table's published numbers within a given time.
 
     The paper's own method and the strongest baseline of each column come first, and cheap runs before
-    expensive ones. Runs that the ledger has are used and cost nothing. The cost is printed before the start,
-    and a page lists what was checked and what was not. With --hours 0, nothing is computed.
+    expensive ones. Runs in the ledger are reused. The estimated cost is printed first, and a page lists what
+    was checked and what was not. With --hours 0, nothing is computed.
     """
     from pipeline.reproduce import reproduce
 
@@ -464,5 +463,5 @@ def figure(
 
 
 def _names(text: str | None) -> list[str]:
-    """The names in an option's value; an empty name is unknown, as any other."""
+    """The names in an option's value, including empty ones, which are rejected later."""
     return text.split(",") if text is not None else []

@@ -40,9 +40,9 @@ def claims(out: OutFile) -> None:
 
 
 def checklists(out: OutFile) -> None:
-    """Write the checklists of NeurIPS and REFORMS in Markdown.
+    """Write the NeurIPS and REFORMS checklists in Markdown.
 
-    Its links are relative to the project's root.
+    Links are relative to the project's root.
     """
     from pfl.core.files import write_text
     from pipeline.evidence.checklists import checklists

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def in_project(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``command``, run in the root of the project around the working directory, if there is one."""
+    """``command``, run in the root of the project that contains the working directory, if there is one."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:

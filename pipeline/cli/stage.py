@@ -18,12 +18,12 @@ def matching_tables(incomplete: str) -> list[str]:
 
     try:
         return [name for name in table_names() if name.startswith(incomplete)]
-    except InvalidInput:  # there are none
+    except InvalidInput:  # no tables
         return []
 
 
 def some_tables(default: str) -> Any:
-    """An argument that names any number of tables; its help says what ``default`` there is."""
+    """An argument that names any number of tables; ``default`` is its help text."""
     return typer.Argument(metavar="[TABLE]...", help=default, autocompletion=matching_tables)
 
 
@@ -33,7 +33,7 @@ TableName = Annotated[
 
 
 def check() -> None:
-    """Check the selected tables, for all later stages."""
+    """Check the selected tables before all other stages."""
     from pfl.run.trials import edits
     from pipeline.spec.params import PARAMS
     from pipeline.sweep import preparation

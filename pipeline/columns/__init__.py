@@ -1,5 +1,5 @@
-"""Quantities of a run that reports show, one per file. Plugins add more through entry points of this
-package's name.
+"""Quantities of a run that reports show, one per file. Plugins add more through the entry-point group
+`pipeline.columns`.
 
 They appear in the section "Clients and costs" of every report and in table.csv, in the order of their names.
 The accuracies of unseen clients and the metrics of a table follow them.
@@ -31,7 +31,7 @@ class Column:
         heading: the heading, with the unit.
         of: maps a record to its quantity, or to None if the record has none.
         explanation: a sentence below the table; empty if the heading suffices.
-        goal: makes the quantity an objective of searches; None for one that depends on clock or machine.
+        goal: lets searches optimise the quantity; None if it depends on the clock or the machine.
     """
 
     heading: str
@@ -40,16 +40,16 @@ class Column:
     goal: Goal | None = None
 
     def quantity(self, record: Record) -> float | None:
-        """What ``of`` returns for a record.
+        """The quantity of a record; None if it has none.
 
         Raises:
-            InvalidInput: it raises an error, or returns something other than a number or None.
+            InvalidInput: ``of`` raises an error, or returns something other than a number or None.
         """
         try:
             value = self.of(record)
             if not (value is None or isinstance(value, Real)):
                 raise TypeError(f"it returns {value!r}")
-        except (Exception, SystemExit) as error:  # whatever a plugin's function raises
+        except (Exception, SystemExit) as error:  # a plugin's function may raise anything
             why = f"{type(error).__name__}: {first_line(error)}"
             accepted = f"a function of a record that returns a number or None ({why})"
             raise InvalidInput("report column", self.heading, accepted) from error
@@ -57,7 +57,7 @@ class Column:
 
 
 def _metric(name: str, average: Literal["pooled", "client_mean"], record: Record) -> float | None:
-    """The quantity of a metric beside accuracy (`pfl.client_metrics`); NaN is no quantity."""
+    """A metric other than accuracy (`pfl.client_metrics`); None if it is missing or NaN."""
     metric = record.metrics.scalars.get(name)
     value: float = getattr(metric, average) if metric else math.nan
     return None if math.isnan(value) else value
@@ -85,8 +85,8 @@ UNSEEN = {
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, Column]:
-    """The `COLUMNS`, and for ``records`` that have them, those of unseen clients and two for each metric that
-    is a single number, by name; "metric_" is prefixed to a name that another column has."""
+    """`COLUMNS` and, if ``records`` have them, columns of unseen clients and two per scalar metric, by name.
+    A name that another column already has gets the prefix "metric_"."""
     columns = dict(COLUMNS)
     if any(record.metrics.unseen for record in records):
         columns |= distinct("metric_", UNSEEN, columns)

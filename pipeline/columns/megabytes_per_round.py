@@ -8,7 +8,7 @@ from pipeline.columns.megabytes import sent_and_received
 
 
 def per_round(record: Record) -> float:
-    """What all clients together send and receive in a round, on average, in 10^6 bytes."""
+    """Average traffic of all clients together per round, in 10^6 bytes."""
     return sent_and_received(record) / (record.metrics.stopped_at or int(record.config["rounds"]))
 
 

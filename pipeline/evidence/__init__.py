@@ -1,1 +1,1 @@
-"""The results for others: standard formats, checklists, and a page per paper."""
+"""Results for others: standard formats, checklists, and a page per paper."""

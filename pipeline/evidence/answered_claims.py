@@ -32,10 +32,10 @@ class AnsweredClaim:
         name: the table or figure whose file declares the claim.
         claim: the paper's words.
         source: where the paper says so.
-        published: the answer of the paper's own numbers; None for a figure, whose numbers are not printed.
+        published: the answer by the paper's own numbers; None for a figure, whose numbers are not printed.
         ours: our answer, and the numbers that show it.
-        numbers: the file with our numbers; None without any.
-        keys: of the ledger's records behind them.
+        numbers: the file with our numbers; None if there are none.
+        keys: keys of the ledger's records behind them.
     """
 
     paper: str
@@ -50,7 +50,7 @@ class AnsweredClaim:
 
     @property
     def report(self) -> str | None:
-        """The page that shows the numbers; None without any."""
+        """The page that shows the numbers; None if there are none."""
         return str(Path(self.numbers).parent / "README.md") if self.numbers else None
 
 
@@ -101,7 +101,7 @@ def _about_tables() -> Iterator[AnsweredClaim]:
 
 
 def _keys(numbers: Path, places: set[tuple[str, str]]) -> Iterator[str]:
-    """The keys of the records behind the pinned configurations in some places of a table."""
+    """The keys of the records behind the pinned configurations of some cells."""
     for row in report_rows(numbers):
         if row["configuration"] == "pinned" and (row["setting"], row["row"]) in places:
             yield from row["keys"].split()

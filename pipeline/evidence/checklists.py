@@ -1,4 +1,4 @@
-"""The reproducibility checklist of NeurIPS and REFORMS, filled in from the published results."""
+"""The NeurIPS reproducibility checklist and REFORMS, filled in from the published results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checklists() -> str:
 
 
 def _facts() -> dict[str, Any]:
-    """What the answers are made of, by name in the template."""
+    """The facts behind the answers, by name in the template."""
     groups, runs = overview(Path()), published_runs()
     whole = TableProgress.together("All", [group.whole for group in groups])
     rows = [row for table in published_tables() for row in report_rows(REPORTS / table / "table.csv")]

@@ -1,4 +1,4 @@
-"""What a project's `CITATION.cff` states, in the terms of schema.org."""
+"""A project's `CITATION.cff` in schema.org terms."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ FILE = "CITATION.cff"
 
 
 class Citation(NamedTuple):
-    """How a project is cited; without the file, nothing is stated."""
+    """How a project is cited; empty without the file."""
 
     title: str | None
     licence: str | None
-    """The identifier of SPDX."""
+    """SPDX identifier."""
     date: str | None
-    """Of the release, as YYYY-MM-DD."""
+    """Release date, as YYYY-MM-DD."""
     code: str | None
-    """The address of the repository."""
+    """URL of the repository."""
     authors: tuple[dict[str, Any], ...]
     """Entities of type Person or Organization."""
 

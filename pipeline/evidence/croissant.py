@@ -41,7 +41,7 @@ OWN_TERMS = (
     *("parentField", "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate"),
     *("separator", "source", "subField", "transform"),
 )
-"""Terms of Croissant that the context only prefixes."""
+"""Croissant terms to which the context only adds the prefix ``cr:``."""
 
 CONTEXT = {
     "@language": "en",
@@ -58,7 +58,7 @@ CONTEXT = {
     "rai": "http://mlcommons.org/croissant/RAI/",
     "sc": "https://schema.org/",
 }
-"""The context of Croissant 1.1, which every file repeats."""
+"""The Croissant 1.1 context, which every file repeats."""
 
 FIELDS = {
     "client": ("sc:Integer", "Number of the client, from 0."),
@@ -77,11 +77,11 @@ class _Division(NamedTuple):
 
 
 def write_croissant(table: str, out: Path) -> list[str]:
-    """Write the metadata of all partitions of a table that are here to a folder, and return their names.
+    """Write the metadata of all current partitions of a table to a folder, and return their names.
 
     Raises:
-        InvalidInput: there is no such table, its stages have not run, the folder is in that of the
-            partitions, or a file cannot be written.
+        InvalidInput: there is no such table, its stages have not run, the folder is inside the partitions'
+            folder, or a file cannot be written.
     """
     content, folder = load_table(table), partitions_folder(table).parent
     if out.resolve().is_relative_to(folder.resolve()):
@@ -100,7 +100,7 @@ def write_croissant(table: str, out: Path) -> list[str]:
 
 
 def _divisions(table: str, content: Table, datasets: Mapping[str, Any]) -> Iterator[_Division]:
-    """The current partitions of a table, by the cells that use them."""
+    """The current partitions of a table, each with a cell that uses it."""
     for name, cell in by_partition(cells(table, content)).items():
         for seed in content.seeds if follows_run(cell.partition) else (None,):
             file = partition_file(table, name, seed)
@@ -191,7 +191,7 @@ def _cited() -> dict[str, Any]:
 
 
 def _files(dataset: str, files: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The files that a data set was read from, with the official address where they have one."""
+    """The files that a data set was read from, with their official URLs if they have any."""
     name, _ = resized(dataset)
     official = {file.name: file.url for file in DATASETS[name].files} if name in DATASETS else {}
     for file in files:

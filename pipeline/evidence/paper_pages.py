@@ -1,4 +1,4 @@
-"""A page per paper: what holds, what does not, and at what cost to check."""
+"""A page per paper: what holds, what does not, and what it costs to check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.report.table_report import environment
 from pipeline.report.verdicts import JUDGED
 
 SAMPLE = 10
-"""Runs that are recomputed to check a table by a sample."""
+"""Number of runs in a sample that checks a table."""
 
 
 def paper_pages() -> dict[str, str]:
@@ -69,7 +69,7 @@ def _fails(claim: AnsweredClaim) -> bool:
 
 
 def _cost(standing: TableProgress, runs: Mapping[str, PublishedRun]) -> dict[str, Any]:
-    """What the runs behind a table took: all of them, and a sample."""
+    """The cost of the runs behind a table: of all of them, and of a sample."""
     behind = [runs[key] for key in standing.keys & runs.keys()]
     seconds = sum(run.measured.wall_seconds for run in behind) / len(behind)
     return {

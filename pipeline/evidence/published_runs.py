@@ -1,4 +1,4 @@
-"""The runs in the published ledger, with what they took and on which machine."""
+"""The runs in the published ledger, with their costs and machines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def published_runs() -> dict[str, PublishedRun]:
 
 
 def cost(runs: Iterable[PublishedRun]) -> str:
-    """Compute that runs took, as in "1.5 core-hours and 0.2 GPU-hours"; empty without any run."""
+    """The compute that runs used, as in "1.5 core-hours and 0.2 GPU-hours"; empty if there are none."""
     hours = {"core-hour": 0.0, "GPU-hour": 0.0}
     for run in runs:
         unit, share = ("GPU-hour", 1) if run.hardware.gpu else ("core-hour", run.hardware.threads)

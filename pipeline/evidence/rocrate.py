@@ -27,7 +27,7 @@ from pipeline.store.rows import ROWS
 
 METADATA = "ro-crate-metadata.json"
 STAGES = "dvc.yaml"
-WORKFLOW = "workflow.yaml"  # DVC would read a `dvc.yaml` in any folder of the project as its own
+WORKFLOW = "workflow.yaml"  # DVC would load a `dvc.yaml` in any folder of the project
 LOCK = "requirements.lock"
 README = "README.md"
 TABLE = "table.yaml"
@@ -96,7 +96,7 @@ def write_crate(table: str, out: Path) -> int:
 
 
 def _readme(results: Results, out: Path) -> str:
-    """The page that a person reads first: what the crate is, and what its files are."""
+    """The README of the crate: what it is, and what its files are."""
     files = "".join(f"- `{name}`: {about}\n" for name, about in ABOUT.items() if (out / name).exists())
     return (
         f"# {results.config.title}\n\n{_about(results)}\n\n{files}\n"
@@ -253,6 +253,6 @@ def _format(name: str) -> str:
 
 
 def _references(names: Iterable[str]) -> Any:
-    """References to entities; a single one is no list, in compacted JSON-LD."""
+    """References to entities; a single one is not in a list, as in compacted JSON-LD."""
     references = [{"@id": name} for name in names]
     return references[0] if len(references) == 1 else references

@@ -69,7 +69,7 @@ def line_plot(
 
     Args:
         height, across: as in `grid`.
-        names: of panels, instead of those that the figure declares.
+        names: labels that replace those of the figure.
     """
     panels, names = numbers.panels, {**labels(figure), **names}
     canvas, axes = grid(len(panels), height, across)
@@ -93,7 +93,7 @@ def line_plot(
 
 
 def heat(axes: Axes, matrix: np.ndarray, low: float = 0.0, high: float = 1.0) -> AxesImage:
-    """A matrix as colours, with its values written in if they are few."""
+    """Draw a matrix as colours, with its values as text if there are few."""
     from matplotlib.ticker import MaxNLocator
 
     axes.grid(visible=False)

@@ -76,8 +76,8 @@ def changed(figure: Figure, changes: FigureChanges) -> tuple[Figure, list[str]]:
     """The figure with its runs changed, and a short line for each change.
 
     Raises:
-        InvalidInput: a setting, a row or a seed that the figure does not have; a number below 1; one data set
-            instead of several.
+        InvalidInput: the figure does not have a setting, row or seed; a number is below 1; or one data set
+            would replace several.
     """
     try:
         part = figure.part(changes.subset)

@@ -64,7 +64,7 @@ class _SeriesClaim(Claim):
 
 
 class Highest(_SeriesClaim):
-    """A series has the highest value at the last x or, ``everywhere``, at each, or at its ``best`` x."""
+    """A series is highest at the last x, at every x (``everywhere``), or by each series' ``best`` value."""
 
     kind: Literal["highest"]
     series: Annotated[list[str], Field(min_length=1, max_length=1)]

@@ -38,7 +38,7 @@ class FigureRuns:
     Attributes:
         used: the requested records, for the figure's provenance.
         failed: one line for each run without a result, with the cause.
-        retried: how many of them the next call retries, because they did not diverge.
+        retried: the number of these that the next call retries, because they did not diverge.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -52,12 +52,12 @@ class FigureRuns:
 
     @cached_property
     def datasets(self) -> dict[str, Dataset]:
-        """By name."""
+        """The data sets, by name."""
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
 
     @cached_property
     def partitions(self) -> dict[str, Division]:
-        """The partitions by name; saved where the workers of a sweep look for them."""
+        """The partitions by name; also saved to where a sweep's workers look for them."""
         divisions = {}
         for name, cell in by_partition(self.cells).items():
             dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
@@ -66,8 +66,7 @@ class FigureRuns:
         return divisions
 
     def rows(self) -> list[tuple[Cell, list[Record]]]:
-        """Each cell with the ledger's rows of the seeds that gave a result; missing trials are run as in a
-        sweep."""
+        """Each cell with its successful records; missing trials are run as in a sweep."""
         from pipeline.sweep.scheduler import Scheduler
         from pipeline.sweep.train_sweep import run
 
@@ -81,7 +80,7 @@ class FigureRuns:
         ]
 
     def _valid(self, cell: Cell, rows: Sequence[Record]) -> list[Record]:
-        """Those of a cell's rows that hold a result."""
+        """Those of a cell's records that hold a result."""
         self.failed += [f"{cell.id}, seed {row.seed}: {row.failure}" for row in rows if row.failure]
         self.retried += sum(row.failed for row in rows)
         successful = [row for row in rows if not row.failure]
@@ -117,8 +116,7 @@ class FigureRuns:
         from pfl.run.trials import run_trial
 
         (trial_key,) = trial.keys
-        # The battery does not cover what a measure reads from the server, so the names of the code are not
-        # sufficient.
+        # The battery does not cover what a measure reads from the server, so fingerprints are not sufficient.
         code = digest_of_modules([measure.__module__]), code_digest(trial.method, str(trial.config["model"]))
         key = hashlib.sha256(" ".join((trial_key, *code)).encode()).hexdigest()
         file = MEASURED / f"{key}.json"

@@ -38,18 +38,18 @@ FOLDER = Path("reports/figures")
 
 
 def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
-    """Make the figure called ``name``, or all its parts, and write the overview of the folder again.
+    """Draw the figure ``name``, or all its parts, and rewrite the overview of the folder.
 
     Args:
-        changes: what runs instead of what the figure pins.
+        changes: changes to the runs that the figure pins.
 
     Returns:
         One line per figure: the file, and how many of the paper's claims are confirmed.
 
     Raises:
         InvalidInput: the figure, a change or the data is not valid, checked before the first run if possible;
-            or a reduced figure would replace one that is pinned, or reduced in another way; or, once
-            everything is written, trials have failed.
+            a reduced figure would replace one that is pinned or reduced differently; or trials have failed,
+            reported after everything is written.
     """
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines, failed = [], 0
@@ -67,20 +67,20 @@ def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
 
 
 def write_overview(out: Path = FOLDER) -> None:
-    """Write README.md of a folder of figures."""
+    """Write the README.md of a folder of figures."""
     write_files(out, {"README.md": overview(out)})
 
 
 def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
-    """The paper's claims about a figure that was made, tested on the numbers of its CSV.
+    """The paper's claims about a drawn figure, tested on the numbers in its CSV file.
 
     Reduced runs and single seeds do not decide a claim: the answer is then open.
 
     Args:
-        content: of the figure's JSON file.
+        content: the content of the figure's JSON file.
 
     Raises:
-        InvalidInput: the CSV is missing, or a line of it is not accepted.
+        InvalidInput: the CSV file is missing, or has an invalid line.
     """
     figure = load_figure(content["name"])
     numbers = out / f"{content['name']}.csv"
@@ -103,7 +103,7 @@ def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
 
 
 def _prepared(name: str, changes: FigureChanges, out: Path) -> tuple[str, Figure, list[str]]:
-    """The figure as it is to be made, after all checks that need no data."""
+    """The figure to draw, after all checks that need no data."""
     figure, notes = changed(load_figure(name), changes)
     plot = PLOTS[figure.draw]
     for warning in check_runs(name, figure, plot.simulates):
@@ -159,7 +159,7 @@ def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> Canvas:
 
 
 def overview(out: Path) -> str:
-    """README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
+    """The README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
     figures = [
         content | {"claims": answered(content, out)}
@@ -172,7 +172,7 @@ def overview(out: Path) -> str:
 
 
 def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
-    """Caveats that are stated before the picture."""
+    """Caveats, stated before the picture."""
     lines = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
     if notes:
         lines.append(f"Reduced: {'; '.join(notes)}.")

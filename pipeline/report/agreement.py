@@ -19,7 +19,7 @@ from pipeline.spec.published import Published
 from pipeline.spec.table_claims import Labels, Place, TableClaim, Values
 
 RESAMPLES = 1000
-"""Resamples of the seeds are enumerated up to this number; if there are more, this many are drawn."""
+"""Resamples of the seeds are enumerated up to this number; if there are more, this many are sampled."""
 FIRM = 0.95
 """Share of the resamples that must agree with a claim's answer."""
 
@@ -39,7 +39,7 @@ class CellOutcome:
     Attributes:
         published: the cell.
         ours: our number; None if it has not run.
-        keys: in the ledger, of the simulations behind our number.
+        keys: ledger keys of the simulations behind our number.
         whole: whether our number is over all clients.
     """
 
@@ -52,13 +52,13 @@ class CellOutcome:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many cells have which verdict; a simulation counts once.
+    """The number of cells per verdict; a simulation counts once.
 
     Attributes:
-        counts: by verdict, in the order of `NAMES`, without those that no cell has.
-        provisional: how many of the cells that are reproduced, higher or lower.
-        shared: number of cells that are not counted because another cell has the same simulations. Of these
-            cells, the first one over all clients is counted, or else the first one.
+        counts: cells by verdict, in the order of `NAMES`, without verdicts that no cell has.
+        provisional: number of provisional cells among those reproduced, higher or lower.
+        shared: number of cells not counted because another has the same simulations. Of such cells, the first
+            one over all clients is counted, or else the first one.
     """
 
     counts: dict[Name, int]
@@ -94,12 +94,12 @@ class Tally:
 
     @property
     def run(self) -> int:
-        """Cells whose simulations ended, converged or not."""
+        """Number of cells whose simulations ended, converged or not."""
         return self.total - self.count("not run") - self.count("not selected") - self.count("failed")
 
     @property
     def uncounted(self) -> str:
-        """Describes the cells with a number of ours that have no verdict; empty if there are none.
+        """Describes the cells with a number of ours but no counted verdict; empty if there are none.
 
         >>> Tally({"reproduced": 2, "not comparable": 1}, provisional=0, shared=3).uncounted
         '1 cannot be compared, 3 share a simulation with a number that is counted'
@@ -115,7 +115,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Kendall's tau between our ranking of a column's methods and the paper's; None for too few methods."""
+    """Kendall's tau between our ranking of a column's methods and the paper's; None if there are too few."""
 
     tau: float | None
     methods: int
@@ -147,7 +147,7 @@ def tally(summary: Summary) -> Tally:
 
 
 def rankings(summary: Summary) -> dict[str, Ranking]:
-    """By setting, for those with printed numbers; none where rows share one, as in a study of one cell."""
+    """The rankings by setting, for settings with a different printed cell for each row."""
     rankings = {}
     for setting in summary.columns:
         column = [
@@ -180,7 +180,7 @@ def claims(summary: Summary) -> list[Tested]:
 
 
 BySeed = Mapping[Place, Mapping[int, float]]
-"""Our numbers of each place that has a score, by seed."""
+"""Our numbers by seed, for each cell that has a score."""
 
 
 def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
@@ -226,11 +226,11 @@ def _whole(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) ->
 
 
 def resamples(seeds: Sequence[int]) -> Iterator[tuple[Mapping[int, int], int]]:
-    """Bootstrap resamples of the seeds: how often each is drawn, and in how many ways that happens.
+    """Bootstrap resamples of the seeds: the counts of the seeds, and the number of orders with these counts.
 
-    The methods of a table share a seed's partition and participants, so a seed is drawn for all places at
-    once. One seed less than there are is drawn, so that the deviation of the resampled means is the standard
-    error of a mean (J. N. K. Rao and C. F. J. Wu, 1988); n draws of n = 3 seeds would have 0.82 times of it.
+    The methods of a table share a seed's partition and participants, so a seed is drawn for all cells at
+    once. Of n seeds, n - 1 are drawn, so that the deviation of the resampled means is the standard error of
+    a mean (J. N. K. Rao and C. F. J. Wu, 1988); with n draws, it would be 0.82 times that for n = 3.
     """
     size = len(seeds) - 1
     if math.comb(len(seeds) + size - 1, size) > RESAMPLES:
@@ -244,7 +244,7 @@ def resamples(seeds: Sequence[int]) -> Iterator[tuple[Mapping[int, int], int]]:
 
 
 def _means(by_seed: BySeed, draw: Mapping[int, int]) -> Values:
-    """The mean of each place over the seeds of a resample that it has."""
+    """The mean of each cell over those seeds of a resample that it has."""
     means = {}
     for place, values in by_seed.items():
         if there := [seed for seed in draw if seed in values]:
@@ -290,7 +290,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
 
 
 def coverage(summary: Summary, counted: Tally) -> str:
-    """How much was run, from how many simulations, and how firm the verdicts are."""
+    """A sentence on the cells run, their simulations, and the firmness of the verdicts."""
     entries = summary.compared or summary.entries
     simulated = amount(len({key for entry in entries for key in entry.keys}), "simulation")
     if counted.total:
@@ -303,7 +303,7 @@ def coverage(summary: Summary, counted: Tally) -> str:
 
 
 def firmness(counted: Tally) -> str:
-    """How many verdicts are provisional, in a sentence; empty where none is.
+    """A sentence on how many verdicts are provisional; empty if none is.
 
     >>> firmness(Tally({"reproduced": 3, "lower": 1}, provisional=4))
     'All 4 verdicts are provisional: fewer than 3 seeds.'

@@ -1,4 +1,4 @@
-"""Statistics of the partitions of a table, and the quantities of its runs beside the score."""
+"""Statistics of a table's partitions, and quantities of its runs other than the score."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, st
 
 
 def statistics_columns(statistics: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of a partition whose statistics, specification and notes are given."""
+    """The printed columns of a partition's statistics, which include its specification and notes."""
     size, classes = statistics["size"], statistics["classes"]
     return {
         "Partition": statistics["spec"],
@@ -47,7 +47,7 @@ def quantity(entry: Entry, column: Column) -> float | None:
 
 
 def quantities(summary: Summary) -> dict[str, list[str]]:
-    """By the label of a method: the range over the settings of each of the `columns_of` the records."""
+    """The range over the settings of each report column (`columns_of`), by method label."""
     table, columns = {}, columns_of(summary.rows).values()
     for line in summary.pinned:
         entries = [entry for entry in line.entries.values() if entry.rows]
@@ -68,26 +68,26 @@ def spread(score: Score) -> str:
 
 
 def csv_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A CSV file with a line for each of ``rows``, which have the same columns; empty without any."""
+    """CSV text with a line for each of ``rows``, which have the same columns; empty without rows."""
     listed = list(rows)
     return csv_text(listed[0], (row.values() for row in listed)) if listed else ""
 
 
 def decimals(value: float | None) -> str:
-    """A number in a CSV file, with four decimals; empty without one."""
+    """A number with four decimals, for a CSV file; empty for None."""
     return "" if value is None else f"{value:.4f}"
 
 
 def difference_columns(
     gap: PairedDifference | None, name: str = "difference", prefix: str = ""
 ) -> dict[str, str]:
-    """A difference and the ends of its interval in a CSV file."""
+    """A difference and the ends of its interval, as columns of a CSV file."""
     mean, low, high = (gap.mean, gap.low, gap.high) if gap else (None, None, None)
     return {name: decimals(mean), f"{prefix}low": decimals(low), f"{prefix}high": decimals(high)}
 
 
 def value_range(values: Iterable[float | None]) -> str:
-    """The smallest and the largest value, or one number if both are printed alike; empty without any."""
+    """The smallest and the largest value, or one number if both print alike; empty if there are none."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return ""

@@ -1,4 +1,4 @@
-"""Cells side by side: of several tables, or of one table and the row that the others are compared with."""
+"""Cells side by side: of several tables, or of one table's rows and a reference row."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ComparedCell:
 
     Attributes:
         row: the printed name.
-        minus: what is subtracted: a table for the cell there, or the printed name of a row; None for the
-            cells that the others are compared with.
-        difference: None if the other cell has no seed in common, or one of both is no accuracy.
+        minus: the table whose cell is subtracted, or the printed name of the row that is; None for the cells
+            that the others are compared with.
+        difference: None if the cells share no seed, or one of them is not an accuracy.
         same: whether both have the same runs.
     """
 
@@ -41,7 +41,7 @@ class ComparedCell:
 
     @property
     def columns(self) -> dict[str, object]:
-        """The line of a frame or of a CSV file."""
+        """The cell as a line of a data frame or a CSV file."""
         score, gap = self.entry.score, self.difference
         return {
             "setting": self.entry.setting,
@@ -88,8 +88,8 @@ class ComparedColumn:
 def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> list[ComparedColumn]:
     """The cells of several tables, minus those of the first.
 
-    Columns are matched by the name of their setting, rows by their printed names. Unless ``settings`` names
-    them, columns in which nothing has been tried are left out.
+    Columns are matched by the names of settings, rows by their printed names. Columns in which nothing has
+    been tried are left out unless ``settings`` names them.
 
     Raises:
         InvalidInput: no cell is in two of the tables.
@@ -121,7 +121,7 @@ def compare_tables(summaries: Sequence[Summary], settings: Collection[str]) -> l
 
 
 def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[ComparedColumn]:
-    """The rows of a table, the best first, minus one of them."""
+    """The rows of a table, the best first, minus ``row``."""
     base = summary.labels[row]
     columns = []
     for setting, label in _columns([summary], settings):
@@ -142,7 +142,7 @@ def compare_rows(summary: Summary, row: str, settings: Collection[str]) -> list[
 
 
 def text(columns: Iterable[ComparedColumn]) -> str:
-    """For a terminal."""
+    """Text for a terminal."""
     lines: list[str] = []
     for column in columns:
         lines += [column.label, *(f"  {line}" for line in aligned(column.grid)), ""]
@@ -150,7 +150,7 @@ def text(columns: Iterable[ComparedColumn]) -> str:
 
 
 def markdown(columns: Iterable[ComparedColumn]) -> str:
-    """A section with a table per column."""
+    """Markdown with a section and a table per column."""
     lines = []
     for column in columns:
         heading, *rows = (f"| {' | '.join(map(literal, row))} |" for row in column.grid)
@@ -160,7 +160,7 @@ def markdown(columns: Iterable[ComparedColumn]) -> str:
 
 
 def comma_separated(columns: Iterable[ComparedColumn]) -> str:
-    """A line per cell, with unrounded numbers."""
+    """CSV text with a line per cell, with unrounded numbers."""
     return csv_of(compared.columns for column in columns for compared in column.cells)
 
 
@@ -175,7 +175,7 @@ def _columns(summaries: Sequence[Summary], settings: Collection[str]) -> Iterato
 
 
 def _entries(summary: Summary, setting: str) -> Iterator[tuple[str, Entry]]:
-    """By printed name, the entries of a column; of a searched row, that of the selected configuration."""
+    """The entries of a column by printed name; for a searched row, that of the selected configuration."""
     if setting not in summary.columns:
         return
     selected = {line.row: line for line in summary.selected}

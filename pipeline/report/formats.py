@@ -35,7 +35,7 @@ def markdown(entry: Entry) -> str:
 
 
 def cell(text: Any) -> str:
-    r"""A text as one cell of a table in Markdown.
+    r"""A text as a cell of a Markdown table.
 
     >>> cell("P(A|B)")
     'P(A\\|B)'
@@ -44,7 +44,7 @@ def cell(text: Any) -> str:
 
 
 def literal(text: Any) -> str:
-    r"""A user's name as Markdown that shows it as it is, also in a cell of a table.
+    r"""A user's name as Markdown that shows it literally, also in a cell of a table.
 
     >>> literal("*ours* | w_i")
     '\\*ours\\* \\| w_i'
@@ -63,7 +63,7 @@ def aligned(grid: Sequence[Sequence[str]]) -> list[str]:
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> str:
-    """Texts, each once and with all that belongs to it in brackets.
+    """Each text once, followed by all its parts in brackets.
 
     >>> grouped([("FedAvg", "IID"), ("FedPer", "IID"), ("FedAvg", "Dir(0.1)")])
     'FedAvg (IID, Dir(0.1)); FedPer (IID)'
@@ -75,11 +75,11 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 DOLLAR = "<span>$</span>"
-"""A dollar sign that begins no formula on GitHub, where a backslash before it does not help."""
+"""A dollar sign that does not begin a formula on GitHub, where a backslash does not escape it."""
 
 
 def without_tags(text: str) -> str:
-    """Markdown in which HTML and dollar signs are text.
+    """Markdown with HTML tags and dollar signs escaped.
 
     >>> without_tags("α < 1, <b>bold</b>, $x$")
     'α < 1, &lt;b>bold&lt;/b>, <span>$</span>x<span>$</span>'
@@ -89,7 +89,7 @@ def without_tags(text: str) -> str:
 
 
 def plain(entry: Entry) -> str:
-    """A score without rank."""
+    """An entry's score without its rank, or else its status."""
     return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
 
 
@@ -120,10 +120,10 @@ def tex(summary: Summary, reported: str) -> str:
 
 
 def comma_separated(summary: Summary) -> str:
-    """A line per entry: accuracies in percent, and the `columns_of` the records, by name.
+    """CSV text with a line per entry: accuracies in percent, and the report columns (`columns_of`).
 
     ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
-    ``data`` is what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
+    ``data`` identifies the entry's data set, and ``keys`` the ledger's records behind its numbers.
     """
     columns = columns_of(summary.rows)
     return csv_of(
@@ -162,10 +162,10 @@ def _csv_row(summary: Summary, line: Line, entry: Entry, columns: Mapping[str, C
 
 
 def metrics(summary: Summary) -> str:
-    """A line per entry, metric beside accuracy, average and place in its array; empty without such metrics.
+    """CSV text with a line per entry, metric other than accuracy, average and index; empty without metrics.
 
-    ``place`` is empty for a single number, else the indices from 0: the class of a recall, the label and the
-    prediction of a confusion matrix. ``mean`` is over the seeds for which the number is defined.
+    ``place`` is empty for a scalar metric; otherwise, it has the indices from 0: the class of a recall, the
+    label and the prediction of a confusion matrix. ``mean`` is over the seeds with a defined number.
     """
     rows = []
     for entry in summary.entries:
@@ -195,14 +195,14 @@ def metrics(summary: Summary) -> str:
 def data(summary: Summary, entry: Entry) -> str:
     """The data set of an entry that was run and its identity, as in "cifar10: original pixels".
 
-    In the records of another table, or of one that the user has edited since, it may have another name.
+    The records may call it by another name, if they are of another or of an edited table.
     """
     name = summary.table.datasets[entry.setting]
     return f"{name}: {summary.results.manifest['datasets'][name]['identity']}"
 
 
 def claims(tested: Sequence[Tested]) -> str:
-    """A line per claim."""
+    """CSV text with a line per claim."""
     tuned = any(claim.tuned for claim in tested)
     return csv_of(_claim_row(claim, tuned) for claim in tested)
 
@@ -223,7 +223,7 @@ def _spread(entry: Entry, sign: str = "±") -> str:
 
 
 def _published(entry: Entry, sign: str, difference: Any) -> str:
-    """The published number and, in brackets, our number minus it (divided by it if it is no accuracy)."""
+    """The published number and, in brackets, our number minus it (divided by it if not an accuracy)."""
     assert entry.published is not None
     std = "" if entry.published.std is None else f" {sign} {points(entry.published.std)}"
     gap = "" if entry.difference is None else f" ({difference(entry.difference)})"

@@ -1,4 +1,4 @@
-"""The leaderboard of a table: methods by mean rank, what tuning gains, and which of them to try first."""
+"""The leaderboard of a table: methods by mean rank, gains from tuning, and which method to try first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.spec.reported import At
 from pipeline.store.scores import Score
 
 BASELINE = "fedavg"
-"""The row that the first is compared with in words."""
+"""The row with which the text compares the first."""
 
 LEVEL = "≈"
 """Marks the methods that cannot be told apart from the first."""
@@ -39,7 +39,7 @@ RULE = (
 )
 
 SHOWN = ("megabytes", "seconds")
-"""The report columns of the table, beside those whose names begin with "unseen"; leaderboard.csv has all."""
+"""Report columns of the table, besides those whose names begin with "unseen"; leaderboard.csv has all."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Standing:
     Attributes:
         place: 1 for the best mean rank; methods with the same mean rank share a place.
         level: whether it cannot be told apart from the first.
-        accuracy: in percent.
+        accuracy: mean accuracy in percent.
         difference: its accuracy minus that of `Board.against`.
         gain: the accuracy of the selected configuration minus that of the pinned one; None without a search.
-        tuned: in how many settings a trial was selected.
+        tuned: number of settings in which a trial was selected.
         scores: the accuracy in each setting.
-        moments: the accuracy at each of the `MOMENTS`; None where it is not recorded.
-        quantities: by the name of a report column; None where no record has it.
+        moments: the accuracy at each of the `MOMENTS`; None if it is not recorded.
+        quantities: means by report column; None if no record has it.
     """
 
     place: int
@@ -86,10 +86,10 @@ class Board:
         standings: the best mean rank first.
         columns: the report columns, by name.
         against: label of the row that is subtracted from the others: the table's ``reference``, or the first.
-        over_baseline: the first minus the `BASELINE`; None if that is no other row.
-        untuned: the label of the best by mean rank of the pinned configurations; None without a search.
-        unranked: labels of the rows that have no number in every setting.
-        left_out: methods of the registry that are no row.
+        over_baseline: the first minus the `BASELINE`; None if that is the first, or missing.
+        untuned: label of the best mean rank among the pinned configurations; None without a search.
+        unranked: labels of the rows that lack a number in some setting.
+        left_out: registered methods without a row.
     """
 
     summary: Summary
@@ -104,7 +104,7 @@ class Board:
 
     @property
     def shown(self) -> dict[str, Column]:
-        """The report columns of the table: those of `SHOWN` for which there are numbers."""
+        """The report columns of the table for which there are numbers."""
         return {
             name: column
             for name, column in self.columns.items()
@@ -150,7 +150,7 @@ class Board:
         return " ".join(sentences)
 
     def _best_at(self, moment: At) -> Standing | None:
-        """The highest accuracy at a moment; None if no method has recorded it."""
+        """The method with the highest accuracy at a moment; None if none has recorded it."""
         known = [standing for standing in self.standings if standing.moments[moment] is not None]
         return max(known, key=lambda standing: standing.moments[moment] or 0, default=None)
 
@@ -159,7 +159,7 @@ class Board:
         """What the page does not show, in sentences."""
         table, records, settings = self.summary.table, self.summary.rows, self.summary.settings
         networks = {record.config["model"] for record in records}
-        datasets = {table.datasets[name] for name in settings}  # a record keeps a former name
+        datasets = {table.datasets[name] for name in settings}  # a record keeps the earlier name
         seeds = amount(len(table.seeds), "seed")
         lines = [
             f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "
@@ -180,7 +180,7 @@ class Board:
 
 
 def board(summary: Summary) -> Board | None:
-    """The leaderboard of a table; None for fewer than three methods with numbers in every setting."""
+    """The leaderboard of a table; None if all tie or fewer than three methods have numbers everywhere."""
     summary = summary.without(summary.empty)
     settings = list(summary.settings)
     pinned = {line.row: line for line in summary.pinned}
@@ -246,7 +246,7 @@ def board(summary: Summary) -> Board | None:
 
 
 def comma_separated(board: Board) -> str:
-    """A line per method, with unrounded numbers and the ledger keys behind them."""
+    """CSV text with a line per method, with unrounded numbers and the ledger keys behind them."""
     return csv_of(_csv_row(board, standing) for standing in board.standings)
 
 
@@ -290,18 +290,18 @@ def _ranks(lines: Sequence[Line], settings: Sequence[str]) -> Ranks | None:
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
-    """The first minus the second, over the seeds, each of which counts by its mean over the settings."""
+    """The first minus the second, averaged over the settings and paired by seed."""
     return mean_difference((first - second).mean(axis=0).tolist())
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """None if one of the values is missing."""
+    """The mean of the values; None if one of them is missing."""
     listed = list(values)
     known = [value for value in listed if value is not None]
     return statistics.fmean(known) if len(known) == len(listed) else None
 
 
 def _all_of(noun: str, names: set[str]) -> str:
-    """As in "one network (lenet5)"."""
+    """A number and names, as in "one network (lenet5)"."""
     number = "one" if len(names) == 1 else str(len(names))
     return f"{number} {noun}{'' if len(names) == 1 else 's'} ({', '.join(sorted(names))})"

@@ -1,4 +1,4 @@
-"""The plots of a leaderboard beside its critical-difference diagram: costs, and gains from tuning."""
+"""Plots of a leaderboard besides its critical-difference diagram: costs, and gains from tuning."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _costs(board: Board) -> Canvas:
 
 
 def _front(axes: Axes, known: Sequence[tuple[float, float, Standing]]) -> None:
-    """Join and name the methods that no other one beats in accuracy and cost."""
+    """Join and label the methods that no other one beats in both accuracy and cost."""
     front: list[tuple[float, float, Standing]] = []
     for point in sorted(known, key=lambda point: (point[0], -point[1])):
         if not front or point[1] > front[-1][1]:

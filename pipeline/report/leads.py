@@ -30,15 +30,15 @@ RANK_RULE = (
 
 @dataclass(frozen=True)
 class Lead:
-    """The first of a column.
+    """The best method of a column, and its lead.
 
     Attributes:
-        column: its label.
-        best: labels of the first: several if they are exactly level.
+        column: the column's label.
+        best: labels of the best; several if they tie exactly.
         score: their accuracy, in percent.
         second: label of the next, or "no other".
-        gap: the first minus the second.
-        level: labels of the methods that do not differ significantly from the first, perhaps the second.
+        gap: the best minus the second.
+        level: labels of the methods that do not differ significantly from the best, possibly the second.
         unknown: labels of those without an interval.
     """
 
@@ -52,7 +52,7 @@ class Lead:
 
     @property
     def short(self) -> str:
-        """As in "FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)"."""
+        """For example "FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)"."""
         names = _listed(self.best)
         level = f" (level at {points(self.score)})" if len(self.best) > 1 else ""
         if self.gap is None:
@@ -66,7 +66,7 @@ class Lead:
 
     @property
     def text(self) -> str:
-        """A sentence or two."""
+        """The lead in sentences."""
         first = "it" if len(self.best) == 1 else "them"
         sentences = [f"First, with {points(self.score)} %: {self.short}."]
         if self.level:
@@ -79,13 +79,12 @@ class Lead:
 
 
 def leads(summary: Summary) -> list[Lead]:
-    """The first of each column with at least two methods, among the selected configurations if there are
-    any."""
+    """The leads of the columns with at least two methods, among selected configurations if there are any."""
     return [lead for name in summary.settings if (lead := _lead(summary, name))]
 
 
 def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> str:
-    """The first line of a report; empty where no column has two methods.
+    """The first line of a report; empty if no column has two methods.
 
     For example "First: FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)."
     """
@@ -100,8 +99,10 @@ def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> 
 
 
 def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
-    """By label, the methods of a column that are done and can be ranked, with their accuracies in percent;
-    each simulation once for each evaluation."""
+    """The methods of a column that are done and can be ranked, by label, with accuracies in percent.
+
+    Of methods with the same simulations and evaluation, only the first is included.
+    """
     chosen: dict[tuple[object, ...], tuple[str, tuple[Entry, float]]] = {}
     for line in summary.selected or summary.pinned:
         entry = line.entries[setting]
@@ -136,9 +137,9 @@ class Ranks:
     """Mean ranks of a table's methods over its columns.
 
     Attributes:
-        means: by label, the best first.
-        over: what they are over, as in "3 columns".
-        friedman: the p-value of Friedman's test that all methods are alike.
+        means: mean ranks by label, the best first.
+        over: what they are averaged over, as in "3 columns".
+        friedman: the p-value of Friedman's test that all methods are equal.
         nemenyi: the p-values of Nemenyi's test for each pair.
     """
 
@@ -148,13 +149,13 @@ class Ranks:
     nemenyi: DataFrame
 
     def level(self, method: str) -> list[str]:
-        """The other methods that do not differ significantly from one, the best first."""
+        """The other methods that do not differ significantly from ``method``, the best first."""
         others = (label for label in self.means if label != method)
         return [label for label in others if self.nemenyi.loc[method, label] >= SIGNIFICANT]
 
     @property
     def text(self) -> str:
-        """Two sentences about the best."""
+        """A sentence about the best."""
         (best, rank), *others = self.means.items()
         level = self.level(best)
         inferior = _listed([label for label, _ in others if label not in level]) or "none of the others"
@@ -166,8 +167,8 @@ class Ranks:
 
 
 def mean_ranks(summary: Summary) -> Ranks | None:
-    """Over the columns in which all methods that have run anywhere are done; None for fewer than three
-    columns or methods."""
+    """Mean ranks over the columns in which all methods that have run anywhere are done; None for fewer than
+    three columns or methods."""
     by_column = {
         name: {label: mean for label, (_, mean) in methods(summary, name).items()}
         for name in summary.settings
@@ -181,10 +182,10 @@ def mean_ranks(summary: Summary) -> Ranks | None:
 
 
 def ranks_of(labels: Sequence[str], accuracies: np.ndarray, over: str) -> Ranks | None:
-    """Mean ranks and tests of an array (columns, methods); None if all methods are level everywhere.
+    """Mean ranks and tests of an array (columns, methods); None if all mean ranks are equal.
 
     Args:
-        over: what the columns of a table are called.
+        over: describes the columns, as in `Ranks`.
 
     Source: J. Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006.
     """
@@ -211,7 +212,7 @@ def diagram(ranks: Ranks) -> Canvas:
     axes = figure.subplots()
     axes.grid(visible=False)
     critical_difference_diagram(dict(ranks.means), ranks.nemenyi, ax=axes, alpha=SIGNIFICANT)
-    for line in axes.lines:  # a bar passes its methods in the order of a set, which changes from run to run
+    for line in axes.lines:  # a bar visits its methods in the order of a set, which varies between runs
         x, y = map(np.asarray, line.get_data())
         if len(set(y)) == 1:
             line.set_data([x.min(), x.max()], [y[0], y[0]])
@@ -221,7 +222,7 @@ def diagram(ranks: Ranks) -> Canvas:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """As in "A, B and C".
+    """Names as in "A, B and C".
 
     >>> _listed(["A"]), _listed(["A", "B"]), _listed(["A", "B", "C"])
     ('A', 'A and B', 'A, B and C')

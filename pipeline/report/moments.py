@@ -1,6 +1,6 @@
-"""All methods at one moment: after local training on a client's own data, and as received.
+"""All methods at the same moment: after local training on a client's own data, and as received.
 
-A method reports the moment that its paper names; the last evaluation of a simulation holds all of them.
+A method reports the moment that its paper names; a simulation's last evaluation includes all moments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MOMENTS: Mapping[At, str] = {
 
 @dataclass(frozen=True)
 class AtMoment:
-    """An entry at one moment of the last evaluation, see `at_moment`, beside another.
+    """An entry at one moment of the last evaluation (`at_moment`), compared with another.
 
     Attributes:
         against: the row of the entry that the others are compared with.
-        gap: the entry minus that one; None for that one itself.
+        gap: difference from that entry; None for that entry itself.
     """
 
     entry: Entry
@@ -53,7 +53,7 @@ class Block:
 
     Attributes:
         settings: those in which a method has run.
-        lines: of each row, its heading and its entries by setting.
+        lines: each row's heading and its entries by setting.
     """
 
     moment: At
@@ -82,7 +82,7 @@ def caption(summary: Summary) -> str:
 
 
 def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
-    """A line for each method, column and moment."""
+    """CSV text with a line for each method, column and moment."""
     return csv_of(
         {
             "table": summary.id,
@@ -108,7 +108,7 @@ def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
 
 
 def _methods(summary: Summary) -> list[Line]:
-    """The lines of all clients; of those with the same models, the first, and the one compared with."""
+    """The lines over all clients; of those with the same models, only the first and the reference."""
     lines: list[Line] = []
     for line in summary.lines:
         entries = {
@@ -125,8 +125,8 @@ def _methods(summary: Summary) -> list[Line]:
 
 
 def _same_models(line: Line, other: Line) -> bool:
-    """Whether one training gave the models of both lines in every column, before any adaptation."""
-    ours, theirs = ({name: entry.rows for name, entry in of.entries.items()} for of in (line, other))
+    """Whether the same training produced the models of both lines in every column, before any adaptation."""
+    ours, theirs = ({name: entry.rows for name, entry in each.entries.items()} for each in (line, other))
     return ours.keys() == theirs.keys() and all(
         len(ours[name]) == len(theirs[name]) and all(map(_trained_alike, ours[name], theirs[name]))
         for name in ours
@@ -134,8 +134,8 @@ def _same_models(line: Line, other: Line) -> bool:
 
 
 def _trained_alike(record: Record, other: Record) -> bool:
-    """Whether one training serves both simulations; that the code was the same, the table requires."""
-    data, other_data = ((of.seed, of.data_checksum, of.partition_checksum) for of in (record, other))
+    """Whether the same training serves both simulations; the table ensures that the code was the same."""
+    data, other_data = ((run.seed, run.data_checksum, run.partition_checksum) for run in (record, other))
     return record.key == other.key or (
         data == other_data and train_alike([Config.from_dict(record.config), Config.from_dict(other.config)])
     )
@@ -161,7 +161,7 @@ def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
 
 
 def _compared(summary: Summary, entries: Mapping[LineKey, Entry]) -> dict[LineKey, AtMoment]:
-    """The entries of a column at a moment, minus the table's reference, or else the best."""
+    """The entries of a column at a moment, minus the table's reference or, without one, the best."""
     means = {key: entry.score.mean for key, entry in entries.items() if entry.score and entry.complete}
     best = max(means, key=lambda key: means[key], default=None)
     against: LineKey | None = (summary.table.reference, "pinned") if summary.table.reference else best
@@ -175,9 +175,9 @@ def _compared(summary: Summary, entries: Mapping[LineKey, Entry]) -> dict[LineKe
 
 
 def at_moment(entry: Entry, moment: At) -> Entry:
-    """An entry as at a moment of the last evaluation, over all clients that count.
+    """An entry at a moment of the last evaluation, over all clients of its group.
 
-    Its score is None where no accuracy at the moment is recorded.
+    Its score is None if no accuracy at the moment is recorded.
     """
     reported = entry.evaluation.model_copy(update={"moment": moment, "which": "last", "clients": None})
     recorded = entry.evaluation.is_accuracy and all(

@@ -162,7 +162,7 @@ def notices(summary: Summary) -> list[str]:
     ]
     if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
         lines.append("Some numbers were computed from uncommitted files.")
-    # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
+    # Failed and missing entries with a printed number have verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
     troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run", "not selected")
     missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]

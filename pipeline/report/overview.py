@@ -39,7 +39,7 @@ class TableProgress:
     """Progress of one table, or of several together: how much has run and is reproduced.
 
     Attributes:
-        title: its name, or a link where there is a report.
+        title: its name, or a link if there is a report.
         answers: the outcomes of the paper's claims on our numbers.
         data: identity of its report's data if these are not the original ones; empty otherwise.
         moments: see `at_one_moment`.
@@ -55,7 +55,7 @@ class TableProgress:
 
     @classmethod
     def together(cls, title: str, parts: Sequence[TableProgress]) -> TableProgress:
-        """The sum of several."""
+        """The progress of several together."""
         answers = tuple(finding for part in parts for finding in part.answers)
         return cls(title, tuple(cell for part in parts for cell in part.cells), answers)
 
@@ -65,7 +65,7 @@ class TableProgress:
 
     @property
     def columns(self) -> list[str]:
-        """What the overview prints: run of pinned, reproduced, higher, lower, claims."""
+        """The overview's columns: run of pinned, reproduced, higher, lower, claims."""
         tally = self.tally
         notes = [amount(len(self.keys), "simulation")] if tally.run else []
         notes += [f"{tally.count(name)} {word}" for name, word in _OTHERS.items() if tally.count(name)]
@@ -80,7 +80,7 @@ class TableProgress:
 
     @property
     def extent(self) -> str:
-        """Cells, simulations and provisional verdicts, in a sentence or two; empty where nothing was run."""
+        """Cells, simulations and provisional verdicts, in a sentence or two; empty if nothing was run."""
         tally = self.tally
         if not tally.run:
             return ""
@@ -102,14 +102,14 @@ class Group:
     """The tables that are compared with one file of numbers: a paper's, or results released with its code.
 
     Attributes:
-        citation: of the paper; empty for released results.
-        paper: its folder.
+        citation: the paper's citation; empty for released results.
+        paper: the paper's folder.
         tables: each printed cell once.
         studies: our tables that only repeat cells of ``tables`` with different choices.
         superseded: tables run on data other than the original; they are not counted.
-        printed: how many cells its tables have.
-        data_cells: how many of them describe data.
-        others: by table, why its cells are not results of runs.
+        printed: number of printed cells.
+        data_cells: number of them that describe data.
+        others: why a table's cells are not results of runs, by table.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Group:
 
 
 def write_overview(root: Path) -> Path:
-    """Write ``reports/README.md`` and its plot, and return the former.
+    """Write ``reports/README.md`` and its plot, and return the path of the page.
 
     Args:
         root: the project's root folder, which is also the working directory.
@@ -171,7 +171,7 @@ def write_overview(root: Path) -> Path:
 
 
 def overview(root: Path) -> list[Group]:
-    """The papers that have tables here, by name of their folders; released results follow all papers."""
+    """The papers with tables in this project, sorted by folder, followed by released results."""
     by_file: dict[tuple[str, str], list[Summary]] = {}
     for name in table_names(root):
         table = load_table(name, root)
@@ -196,7 +196,7 @@ def overview(root: Path) -> list[Group]:
 
 
 def at_one_moment(summary: Summary, folder: Path) -> list[dict[str, Any]]:
-    """By column and moment, the paper's own method against the others, out of a report's moments.csv; none if
+    """The paper's own method against the others, by column and moment, from a report's moments.csv; empty if
     the table names no method of the paper.
 
     The others are ``above``, ``level`` or ``below`` by the sign of their difference's 95 % interval, or
@@ -287,12 +287,12 @@ def _link(summary: Summary, folder: Path) -> str:
 
 
 def answers_of(folder: Path) -> dict[tuple[str, str], Finding]:
-    """The outcomes of the claims in a table's report, by the paper's words and their place."""
+    """The outcomes of the claims in a table's report, by quotation and its place."""
     return {(row["claim"], row["place"]): _finding(row) for row in report_rows(folder / "claims.csv")}
 
 
 def _finding(row: Mapping[str, str]) -> Finding:
-    """The outcome of a claim, out of a line of a claims.csv."""
+    """The outcome of a claim, from a line of a claims.csv."""
     held = (int(row["held"]), int(row["run"])) if row.get("run") else None
     seeds = int(row["few_seeds"]) if row.get("few_seeds") else None
     return Finding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)

@@ -1,4 +1,4 @@
-"""Differences of two rows of a column, with 95 % intervals over what both share: seeds, or else clients."""
+"""Differences of two rows of a column, with 95 % intervals over shared seeds or, with one, over clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERVAL_RULE = (
 
 
 def sign_of(low: float | None, high: float | None) -> int | None:
-    """1 if an interval is surely positive, -1 if surely negative, 0 if it contains 0, None without one."""
+    """1 if an interval lies above 0, -1 if below, 0 if it contains 0; None without an interval."""
     if low is None or high is None:
         return None
     return 1 if low > 0 else -1 if high < 0 else 0
@@ -36,8 +36,8 @@ class PairedDifference:
     """One row's number minus another's, in points.
 
     Attributes:
-        low, high: ends of the 95 % interval; None where there are no pairs to compute it from.
-        pairs: how many pairs are behind it.
+        low, high: ends of the 95 % interval; None if there is only one pair.
+        pairs: number of pairs.
         over: what is paired.
     """
 
@@ -53,17 +53,17 @@ class PairedDifference:
 
     @property
     def interval(self) -> str:
-        """As in "+0.12 to +0.83"; empty without one."""
+        """The interval, as in "+0.12 to +0.83"; empty without one."""
         return "" if self.low is None or self.high is None else f"{signed(self.low)} to {signed(self.high)}"
 
     @property
     def shown(self) -> str:
-        """As in "+0.90 (+0.12 to +1.68)"."""
+        """The difference, as in "+0.90 (+0.12 to +1.68)"."""
         return signed(self.mean) + (f" ({self.interval})" if self.interval else "")
 
     @property
     def basis(self) -> str:
-        """As in "5 paired seeds"."""
+        """The pairs, as in "5 paired seeds"."""
         return amount(self.pairs, f"paired {self.over}")
 
 
@@ -91,9 +91,9 @@ def mean_difference(gaps: Sequence[float], over: Over = "seed") -> PairedDiffere
 def _over_clients(
     first: tuple[Record, Evaluation], second: tuple[Record, Evaluation], mean: float
 ) -> PairedDifference:
-    """The difference of two simulations with an interval over the clients, if both kept their accuracies.
+    """The difference of two simulations, with an interval over clients if both recorded their accuracies.
 
-    The accuracy over all clients is a weighted mean, so the error is that of a ratio, linearised: of n
+    The accuracy over all clients is a weighted mean, so the error is that of a linearised ratio: for n
     clients with weights w_i and differences d_i, sd(w_i (d_i - mean)) / (mean(w) sqrt(n)).
     """
     ours, theirs = _by_client(*first), _by_client(*second)
@@ -110,7 +110,7 @@ def _over_clients(
 
 
 def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[float, float]]:
-    """Accuracy and weight of every client with test samples; empty where records keep no such accuracies."""
+    """Accuracy and weight of every client with test samples; empty if records lack these accuracies."""
     metrics = record.metrics
     asked = (evaluation.which, evaluation.group, evaluation.clients)
     if asked != ("last", None, None) or evaluation.moment_of(metrics.headline) != metrics.headline:
@@ -123,7 +123,7 @@ def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[flo
 
 
 def _half(deviation: float, pairs: int) -> float:
-    """Half the length of the interval of a mean of ``pairs`` values with this sample standard deviation."""
+    """Half the width of the interval of a mean of ``pairs`` values with this sample standard deviation."""
     from scipy.special import stdtrit
 
     return float(stdtrit(pairs - 1, 0.5 + LEVEL / 2)) * deviation / math.sqrt(pairs)

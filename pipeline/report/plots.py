@@ -1,4 +1,4 @@
-"""The report's plots, as SVG text: one panel per setting, and one colour per method in all of them."""
+"""The report's plots as SVG text: one panel per setting, and the same colour for a method in all of them."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ STYLE: dict[Any, Any] = {
     "legend.labelcolor": INK,
     "lines.linewidth": 1.6,
     "text.color": INK,
-    "text.parse_math": False,  # a user's text with dollar signs is no formula
+    "text.parse_math": False,  # a user's text with dollar signs is not a formula
     "xtick.color": GRID,
     "xtick.labelcolor": MUTED,
     "ytick.color": GRID,
     "ytick.labelcolor": MUTED,
 }
 
-WIDTH = 11.0  # of every figure, in inches, so that letters are equally large in all
+WIDTH = 11.0  # of every figure, in inches, so that text has the same size in all
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a method appears, in every plot."""
+    """A method's appearance in all plots."""
 
     colour: str
     dash: Any
@@ -85,13 +85,13 @@ class Look:
 
 
 def look_at(place: int) -> Look:
-    """The look of a row or a series at a place; they can be distinguished without colour."""
+    """The look of a row or a series by its index; dash and marker change every six."""
     again = place // 6
     return Look(COLOURS[place % len(COLOURS)], DASHES[again % len(DASHES)], MARKERS[again % len(MARKERS)])
 
 
 def looks(lines: Sequence[Line]) -> dict[str, Look]:
-    """The look of each row, by its place in the table."""
+    """The look of each row, by its order in the table."""
     return {line.row: look_at(place) for place, line in enumerate(lines)}
 
 
@@ -148,7 +148,7 @@ def clients(summary: Summary) -> Canvas:
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         if len(places) > len(COLOURS):
             x, y = np.array([values.min(), values.max()]), np.array([place, place])
-        else:  # one path for all ticks, up and down in turn from left to right, keeps the picture small
+        else:  # one path for all ticks, alternately up and down from left to right, keeps the file small
             x = np.repeat(np.sort(values), 3)
             up, down = [place - 0.3, place + 0.3, np.nan], [place + 0.3, place - 0.3, np.nan]
             y = np.resize([up, down], len(x))
@@ -165,7 +165,7 @@ def clients(summary: Summary) -> Canvas:
 
 
 def communication(summary: Summary) -> Canvas:
-    """Final accuracy against what all clients together sent and received."""
+    """Final accuracy against the total traffic of all clients."""
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         assert entry.score is not None
@@ -182,7 +182,7 @@ def communication(summary: Summary) -> Canvas:
 
 
 def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[Entry], bool]:
-    """``drawn``, but of more rows than there are colours only for those that are highest on average."""
+    """``drawn``, limited to as many rows as there are colours: those with the highest means."""
 
     def height(line: Line) -> float:
         scores = [entry.score.mean for entry in line.entries.values() if entry.score]
@@ -196,7 +196,7 @@ def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[
 
 
 def as_svg(draw: Callable[P, Canvas]) -> Callable[P, str]:
-    """Make a function that draws a figure return SVG text, in the style of reports."""
+    """Decorate a function that draws a figure: it returns SVG text in the style of reports."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **options: P.kwargs) -> str:
@@ -240,7 +240,7 @@ def panels(
     settings = list(summary.settings)
     across = min(3, len(settings))
     down = -(-len(settings) // across)
-    extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore higher
+    extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore taller
     figure = wide_figure((height + extra) * down + 0.4)
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
@@ -257,14 +257,14 @@ def panels(
             axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", color=MUTED)
         if number + across >= len(settings):
             axes.set_xlabel(x)
-            axes.tick_params(labelbottom=True)  # also above an empty entry
+            axes.tick_params(labelbottom=True)  # also above an unused panel
         if number % across == 0:
             axes.set_ylabel(y)
     return figure
 
 
 def logarithmic(axes: Axes) -> None:
-    """Make the x axis logarithmic, with plain numbers: `STYLE` has no formulas."""
+    """Make the x axis logarithmic, with plain numbers because `STYLE` turns off formulas."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
@@ -277,7 +277,7 @@ def logarithmic(axes: Axes) -> None:
 
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Name the heights 0, -1, -2 and so on of a panel."""
+    """Label the heights 0, -1, -2 and so on of a panel."""
     axes.grid(axis="y", visible=False)
     axes.set_ylim(0.4 - len(labels), 0.6)
     axes.set_yticks([-place for place in range(len(labels))], labels)
@@ -291,7 +291,7 @@ def legend(
     curves: bool = True,
     drawn: Callable[[Entry], object] = attrgetter("rows"),
 ) -> None:
-    """The legend of the rows of which an entry is drawn."""
+    """Add a legend of the rows with a drawn entry."""
     from matplotlib.lines import Line2D
 
     look = looks(summary.pinned)
@@ -313,7 +313,7 @@ def legend(
 def place_legend(figure: Canvas, handles: Mapping[str, Any]) -> None:
     """Place a legend above the panels, in as many columns as its labels allow.
 
-    The figure, which has room for one line, grows by the others.
+    The figure has room for one line, and grows by any further ones.
     """
     columns = int(figure.get_figwidth() / (0.7 + 0.08 * max(map(len, handles))))
     columns = max(1, min(columns, len(handles), 7))

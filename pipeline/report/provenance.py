@@ -87,7 +87,7 @@ def commands(summary: Summary, root: Path) -> list[str]:
     They work in a clone without the ledger, so that every simulation runs again and no record is lost.
 
     Args:
-        root: the project's root folder, which has the simulator itself in a checkout of it.
+        root: the project's root folder; in a checkout, it contains the simulator.
     """
     code = summary.results.sources
     datasets = summary.results.manifest["datasets"]
@@ -110,7 +110,7 @@ def commands(summary: Summary, root: Path) -> list[str]:
 
 
 def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
-    """The setting of DATA_SOURCE with which a command begins, for data that are not the official files.
+    """The assignment of DATA_SOURCE that precedes a command, for data that are not the official files.
 
     >>> data_source({"cifar10": {"kind": "image-folder", "files": [{"name": "cifar10.zip"}]}})
     'DATA_SOURCE=/path/to/cifar10.zip '
@@ -138,7 +138,7 @@ def _subset_options(summary: Summary) -> str:
 
 
 def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
-    """A line if some records were computed by simulator files without the checksum ``sources``."""
+    """A line if some records were computed by simulator files whose checksum is not ``sources``."""
     others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []
@@ -153,12 +153,12 @@ def plugins(rows: Iterable[Record]) -> list[str]:
 
 
 def each_once(values: Iterable[Any]) -> str:
-    """The different values, in order and separated by commas."""
+    """The distinct values, sorted and separated by commas."""
     return ", ".join(sorted({str(value) for value in values}))
 
 
 def machine(hardware: Hardware) -> str:
-    """What a simulation ran on, in a line."""
+    """The hardware of a simulation, in one line."""
     processors = ", ".join(name for name in (hardware.gpu, hardware.cpu) if name)
     threads = f"{amount(hardware.threads, 'thread')} per trial"
     if hardware.workers > 1:

@@ -1,4 +1,4 @@
-"""The page on the published numbers that were checked within a time: README.md and cells.csv."""
+"""The page on the published numbers that were checked within a time limit: README.md and cells.csv."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class CheckedCell:
     """A published number, and what was done to check it.
 
     Attributes:
-        computed, served: runs of this call, and runs out of the ledger.
-        pending: the expected seconds of each run that is missing.
+        computed, served: number of runs of this call, and of runs from the ledger.
+        pending: the expected seconds of each missing run.
     """
 
     entry: Entry
@@ -47,12 +47,12 @@ def write_page(
     """Write README.md and cells.csv.
 
     Args:
-        summary: of the pinned configurations, with the seeds that have run.
+        summary: summary of the pinned configurations, with the seeds that have run.
         computed: keys of the runs that this call has computed.
-        pending: the expected seconds of each run that is missing, by cell.
+        pending: the expected seconds of each missing run, by cell.
         left_out: the settings that were not selected.
         facts: the ``hours`` of the budget, the time that it ``took`` in words, the number of ``runs``
-            computed, what all ``left`` runs would take, the ``rule`` of their order, and the ``command``.
+            computed, the time of all runs ``left``, the ``rule`` of their order, and the ``command``.
 
     Raises:
         InvalidInput: a file cannot be written.
@@ -81,7 +81,7 @@ def write_page(
 def _cell(entry: Entry, computed: set[str], pending: Mapping[str, Sequence[float]]) -> CheckedCell:
     keys = set(entry.keys)
     return CheckedCell(
-        replace(entry, rank=None),  # of the few cells that have run, it says little
+        replace(entry, rank=None),  # a rank among the few cells that have run says little
         len(keys & computed),
         len(keys - computed),
         pending.get(f"{entry.setting}/{entry.row}", ()),

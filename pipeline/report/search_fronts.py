@@ -23,7 +23,7 @@ class FrontPoint:
     Attributes:
         trial: 0 is the pinned configuration.
         values: by objective, on validation data.
-        key: of the record behind the values.
+        key: key of the record behind the values.
         is_on_front: whether no other trial of the cell dominates it.
     """
 
@@ -42,7 +42,7 @@ class FrontPoint:
 
 
 def fronts(summary: Summary) -> dict[tuple[str, ...], list[FrontPoint]]:
-    """By objectives, the non-dominated trials of every cell with these, from the highest accuracy down."""
+    """The non-dominated trials of every cell, by objectives, the highest accuracy of a cell first."""
     searches: dict[tuple[str, ...], list[FrontPoint]] = {}
     for line in summary.selected:
         for setting in line.entries:
@@ -59,7 +59,7 @@ def headings(objectives: Sequence[str]) -> list[str]:
 
 
 def draw(summary: Summary) -> dict[str, str]:
-    """A plot for each objective beside the accuracy, SVG text by name; none without several objectives."""
+    """A plot for each objective other than accuracy, SVG text by name; none for a single objective."""
     names = dict.fromkeys(name for objectives in fronts(summary) for name in objectives[1:])
     return {f"front-{name}": _front(summary, name) for name in names}
 
@@ -82,7 +82,7 @@ def _front(summary: Summary, name: str) -> Canvas:
 
 
 def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
-    """The trials of a cell that ran to the last round with the first seed; none with one objective."""
+    """The trials of a cell that ran to the last round with the first seed; none for a single objective."""
     search = summary.table.searches.get(row)
     cell = next((cell for cell in summary.results.cells if cell.cell == f"{setting}/{row}"), None)
     if not cell or not search or not search.has_several_objectives:

@@ -1,4 +1,4 @@
-"""A search as plots: its cost, and each parameter by itself."""
+"""Plots of a search: its cost, and each parameter separately."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def draw(summary: Summary) -> dict[str, str]:
 
 
 def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
-    """After every step from the first accuracy in the last round on, the samples that the search has trained
-    on, those of diverged trials included, and its best such accuracy so far.
+    """The samples trained on so far, including diverged trials, and the best accuracy in the last round so
+    far, after every step.
 
-    Accuracies of earlier rounds, and those of the seeds of the comparison, cannot be compared with these.
+    The curve begins with the first such accuracy. Those of earlier rounds and of the comparison's seeds are
+    not comparable.
     """
     reached: dict[tuple[int, int], int] = {}
     last = max((step.until for step in steps), default=0)
@@ -73,9 +74,9 @@ def _cost(summary: Summary) -> Canvas:
 
 @as_svg
 def _slices(summary: Summary) -> Canvas:
-    """A panel for each parameter of a method, a row for each method; methods with one parameter share rows.
+    """A row of panels per method, a panel per parameter; methods share rows if each has one parameter.
 
-    A marker is a trial at the last round that it reached with the first seed, the larger the later.
+    A marker is a trial at the last round that it reached with the first seed, larger for later rounds.
     """
     by_row = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
     rows = [
@@ -99,7 +100,7 @@ def _slices(summary: Summary) -> Canvas:
                 axes.scatter(
                     [step.params[name] for step in shown],
                     [step.value for step in shown],
-                    s=[30 * step.until / max(one.until for one in shown) for step in shown],
+                    s=[30 * step.until / max(other.until for other in shown) for step in shown],
                     color=look[line.row].colour,
                     marker="osD^vPX*"[number % 8],
                     alpha=0.7,

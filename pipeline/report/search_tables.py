@@ -22,7 +22,7 @@ from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
 from pipeline.store.results import SEARCH_COLUMNS, CellResult, RecordedStep
 
 EDGE = 0.05
-"""A value that is this close to an end of its range, as a share of the range, counts as at the end."""
+"""A value within this fraction of its range from an end counts as being at the end."""
 
 ADAPTATION = {
     "fedbabu": "finetune_epochs",
@@ -31,10 +31,10 @@ ADAPTATION = {
     "perfedavg": "adapt_epochs",
     "spfl": "finetune_steps",
 }
-"""By method, the hyperparameter that says how long a model trains before the evaluation "adapted"."""
+"""The hyperparameter, by method, that sets how long a model trains before the evaluation "adapted"."""
 
 ENOUGH = 10
-"""Least number of trials at the first rung for the importance of parameters to be computed."""
+"""Minimum number of trials at the first rung for computing the importance of parameters."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Searched:
 
     Attributes:
         pins: whether the pinned configuration was selected.
-        trials: how many configurations were tried.
-        validation: of the pinned and of the selected configuration, the mean over the seeds of the comparison
-            in percent; without a comparison, with the seed of the trials.
-        gain: of the best trial, with its standard error; "" without a comparison.
-        notes: on importance, imported trials, ranges that bound the best trial, and training before the
-            evaluation that the search has changed.
+        trials: number of configurations tried.
+        validation: accuracies of the pinned and the selected configuration, in percent: means over the seeds
+            of the comparison or, without one, with the seed of the trials.
+        gain: gain of the best trial, with its standard error; "" without a comparison.
+        notes: on importance, imported trials, ranges that bound the best trial, and a searched length of
+            training before the evaluation.
     """
 
     label: str
@@ -102,7 +102,7 @@ def kept(searched: Sequence[Searched]) -> str:
 def rows(summary: Summary) -> str:
     """Every step of every search, as CSV, with the samples since the first round of its trial.
 
-    Objectives beside the accuracy are the last columns.
+    The last columns are the objectives other than accuracy.
     """
     searches = summary.table.searches.values()
     others = list(dict.fromkeys(name for search in searches for name in search.objectives[1:]))
@@ -119,7 +119,7 @@ def rows(summary: Summary) -> str:
 
 
 def last_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
-    """The last step of every trial with the first seed that has a value."""
+    """The last step with a value of every trial, for the first seed."""
     own = {step.trial: step for step in steps if step.seed == steps[0].seed and step.value is not None}
     return list(own.values())
 
@@ -166,7 +166,7 @@ def _notes(steps: Sequence[RecordedStep], cell: Cell, imported: int) -> list[str
 
 
 def edge(declared: Hyperparameter, value: Any) -> str:
-    """The end of a search range at which ``value`` sits: "lower", "upper", or "" for neither.
+    """The end of a search range at which ``value`` lies: "lower", "upper", or "" for neither.
 
     An end of the range that is also an end of the domain does not count, since it cannot be widened; nor does
     1 if 0 stands for something else, as in "0 means the configuration's".
@@ -185,8 +185,8 @@ def edge(declared: Hyperparameter, value: Any) -> str:
 def importance(
     steps: Sequence[RecordedStep], space: Mapping[str, Hyperparameter], method: str
 ) -> dict[str, float]:
-    """The share of each parameter in the variation of the accuracy at the first rung, by Optuna's PED-ANOVA;
-    empty for too few trials."""
+    """Each parameter's share of the variation of the accuracy at the first rung, by Optuna's PED-ANOVA; empty
+    for too few trials."""
     import optuna
 
     first = [step for step in steps if step.until == steps[0].until and step.seed == steps[0].seed]

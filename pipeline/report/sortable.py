@@ -1,4 +1,4 @@
-"""Tables that sort and filter in the browser, as a page that contains DataTables and needs no network."""
+"""Sortable and filterable tables, as a page that embeds DataTables and needs no network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ def page(templates: Any, title: str, name: str, methods: str, cells: str) -> str
 
     Args:
         templates: the environment of the report's templates.
-        title: of the table.
-        name: of the table.
+        title, name: the table's title and name.
         methods: the content of leaderboard.csv.
         cells: the content of table.csv.
     """

@@ -62,12 +62,12 @@ class Entry:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """In the ledger, of these simulations."""
+        """The ledger keys of these simulations."""
         return tuple(record.key for record in self.simulated)
 
     @property
     def mean(self) -> float | None:
-        """That of the score; None without one."""
+        """The mean of the score; None without a score."""
         return self.score.mean if self.score else None
 
     @property
@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def is_of_all(self) -> bool:
-        """Whether it is an accuracy over all clients, and not of single ones."""
+        """Whether it is an accuracy over all clients, rather than over single ones."""
         return self.evaluation.is_accuracy and self.evaluation.clients is None
 
     @property
@@ -92,7 +92,7 @@ class Entry:
 
     @property
     def difference(self) -> float | None:
-        """Our mean minus the published one, in points; None if the quantity is no accuracy."""
+        """Our mean minus the published one, in points; None if the quantity is not an accuracy."""
         if self.score is None or self.published is None or not self.evaluation.is_accuracy:
             return None
         return self.score.mean - self.published.mean
@@ -173,7 +173,7 @@ class Summary:
 
     @property
     def rows(self) -> tuple[Record, ...]:
-        """The record of every simulation behind the table, once."""
+        """The record of every simulation behind the table, without duplicates."""
         return tuple({record.key: record for entry in self.entries for record in entry.simulated}.values())
 
     @property
@@ -272,7 +272,7 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
 
 
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
-    """The mean of a row's entries, once all are done; seeds of different settings are no repetitions."""
+    """The mean of a row's entries once all are done; it has no deviation, as settings are no repetitions."""
     first = entries[0]
     average = Entry(name, first.row, first.configuration, first.evaluation)
     if any(entry.status == "not selected" for entry in entries):
@@ -285,7 +285,7 @@ def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The lines with the best and the second entry of every column marked; only exact ties share a rank."""
+    """The lines with the best and the second entry of every column ranked; only exact ties share a rank."""
     lines = tuple(lines)
     leaders = {}
     for setting in lines[0].entries if lines else ():

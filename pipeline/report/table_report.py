@@ -78,8 +78,8 @@ def write_report(table: str, root: Path) -> Path:
         root: the project's root folder.
 
     Raises:
-        InvalidInput: the table has no results, or none that can be read, or other code wrote its metrics, or
-            the folder cannot be written.
+        InvalidInput: the table has no readable results, other code wrote its metrics, or the folder cannot be
+            written.
     """
     results = load_results(table, root)
     check_metrics(results, root)
@@ -96,7 +96,7 @@ def write_report(table: str, root: Path) -> Path:
         drawn |= leaderboard_plots.draw(board)
     if ranks_over:
         drawn["ranks"] = leads.diagram(ranks_over)
-    at_moments = [] if board else moments.blocks(summary)  # two columns of a leaderboard have them
+    at_moments = [] if board else moments.blocks(summary)  # a leaderboard has two columns for them
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
     partitions, ranks = _partition_plots(summary, root), tuning.tuned(summary)
@@ -170,7 +170,7 @@ def write_report(table: str, root: Path) -> Path:
 
 
 def _leaderboard_files(board: leaderboard.Board, cells: str, templates: Any) -> dict[str, str]:
-    """A line per method, and a page on which these and the ``cells`` of the table sort and filter."""
+    """A CSV file with a line per method, and a sortable page of these and of the table's ``cells``."""
     methods, summary = leaderboard.comma_separated(board), board.summary
     page = sortable.page(templates, summary.table.title, summary.id, methods, cells)
     return {"leaderboard.csv": methods, "leaderboard.html": page}
@@ -198,13 +198,13 @@ def publish(table: str, root: Path) -> Path:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write texts, by file name, to a folder, which is made if needed; each file is written atomically.
+    """Write texts, by file name, to a folder, which is created if needed; each file is written atomically.
 
     Raises:
         InvalidInput: a file cannot be written.
     """
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)  # also for no file: DVC expects the folder of plots
+        folder.mkdir(parents=True, exist_ok=True)  # even without files: DVC expects the folder of plots
     for name, text in files.items():
         write_text(folder / name, text)
 
@@ -213,7 +213,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def environment(package: str = "pipeline.report") -> Any:
-    """The templates of a package, in its folder `templates`, and their filters."""
+    """The Jinja environment of a package's folder `templates`, with the filters."""
     import jinja2
     import markupsafe
 
@@ -246,8 +246,8 @@ def environment(package: str = "pipeline.report") -> Any:
 
 
 def _without_tags(context: Any, value: Any) -> Any:
-    """Finalise a template's expression: HTML and dollar signs in it are text unless it is marked as safe. In
-    HTML pages, Jinja does this itself.
+    """Finalise a template's expression: escape HTML and dollar signs unless it is marked as safe. In HTML
+    pages, Jinja escapes it.
     """
     raw = isinstance(value, str) and not hasattr(value, "__html__") and not context.autoescape
     return formats.without_tags(value) if raw else value

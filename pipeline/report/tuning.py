@@ -17,12 +17,11 @@ class Tuned:
     """A method in one setting.
 
     Attributes:
-        published: its rank among the paper's numbers; None where one of them is missing.
+        published: its rank among the paper's numbers; None if one of them is missing.
         pinned, selected: its rank before and after tuning, among the methods that have both numbers.
-        accuracy: of the selected configuration on test data, in percent: the mean over the seeds.
-        gain: of the selected configuration over the pinned one on test data, in percentage points: the mean
-            over the seeds.
-        error: its standard error; None for one seed.
+        accuracy: mean test accuracy of the selected configuration over the seeds, in percent.
+        gain: mean gain in test accuracy over the pinned configuration, in percentage points.
+        error: standard error of the gain; None for one seed.
     """
 
     setting: str
@@ -36,12 +35,12 @@ class Tuned:
 
     @property
     def changed(self) -> bool:
-        """Whether tuning has moved its accuracy or its rank."""
+        """Whether tuning has changed its accuracy or its rank."""
         return bool(self.gain or self.error or self.pinned != self.selected)
 
 
 def tuned(summary: Summary) -> list[Tuned]:
-    """The searched methods that are done before and after, by setting, the best after tuning first."""
+    """The searched methods that are done before and after tuning, by setting, the best after it first."""
     pinned = {line.row: line for line in summary.pinned}
     rows = []
     settings = list(summary.settings)
@@ -67,7 +66,7 @@ def tuned(summary: Summary) -> list[Tuned]:
 
 
 def overall(rows: Sequence[Tuned]) -> str:
-    """The mean gain by tuning over all settings, with an interval; empty for fewer than three settings."""
+    """A sentence on the mean gain from tuning over all settings; empty for fewer than three settings."""
     by_setting: dict[str, list[float]] = {}
     for method in rows:
         by_setting.setdefault(method.setting, []).append(method.gain)
@@ -87,7 +86,7 @@ def _mean(entry: Entry) -> float:
 
 
 def _rank(values: Sequence[float], place: int) -> int:
-    """1 for the highest; equals share a rank."""
+    """1 for the highest; values that are equal to two decimals share a rank."""
     return 1 + sum(round(value, 2) > round(values[place], 2) for value in values)
 
 

@@ -99,7 +99,7 @@ def scatter(papers: Mapping[str, Sequence[tuple[float, float, Verdict]]]) -> Can
 
 
 def _marker(verdict: Verdict) -> dict[str, Any]:
-    """How a verdict is drawn: distinguished by colour and shape, hollow where it is provisional."""
+    """How a verdict is drawn: distinguished by colour and shape, hollow if it is provisional."""
     colour = COLOURS[verdict.name]
     return {
         "marker": MARKERS[verdict.name],

@@ -69,7 +69,7 @@ class Verdict:
     """How a cell compares with the printed one.
 
     Attributes:
-        provisional: rests on fewer seeds than `SEEDS`.
+        provisional: whether it rests on fewer seeds than `SEEDS`.
     """
 
     name: Name
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def rule(seeds: int | None) -> str:
-    """`RULE` for a table whose printed numbers are over ``seeds`` seeds; None if the paper does not say."""
+    """`RULE` for a table whose printed numbers are over ``seeds`` seeds, None if the paper does not say."""
     if seeds is not None and seeds >= SEEDS:
         return f"{RULE} The paper has {seeds} seeds."
     why = "the paper does not state its number of seeds"
@@ -96,8 +96,8 @@ def judge(
     """The verdict on a cell, by `RULE`.
 
     Args:
-        score: ours; None without any result.
-        seeds: behind the printed number; None means that the paper does not say.
+        score: our score; None without a result.
+        seeds: number of seeds behind the printed number; None if the paper does not say.
         comparable: whether our number measures what the paper prints; a table declares exceptions.
     """
     if score is None:

@@ -20,7 +20,7 @@ def write_page(
     """Write README.md and rows.csv.
 
     Args:
-        facts: ``drawn``, ``candidates``, ``tables`` and ``stale``, the numbers of a sample; its ``seed``; and
+        facts: the counts of the sample (``drawn``, ``candidates``, ``tables``, ``stale``), its ``seed``, and
             the ``command`` that draws it.
 
     Raises:

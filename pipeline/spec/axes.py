@@ -20,7 +20,7 @@ Name = Annotated[str, Field(pattern=NAME)]
 
 
 def short_form(key: str, model: type[Strict]) -> BeforeValidator:
-    """A bare string is short for the mapping with only ``key``."""
+    """A validator that accepts a bare string as short for the mapping with only ``key``."""
     return BeforeValidator(
         lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=str | model
     )

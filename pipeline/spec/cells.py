@@ -28,7 +28,7 @@ class Cell:
     partition: str
     clients: int | None
     config: Config
-    """Validated, the method's defaults filled in."""
+    """Validated, with the method's defaults filled in."""
     evaluation: Evaluation
     search: Search | None
     partition_name: str

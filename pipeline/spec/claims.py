@@ -27,7 +27,7 @@ class Finding:
     Attributes:
         held: for the answer "in part", the numbers of columns in which the claim holds and of columns that
             have run.
-        seeds: behind our answer, if they are too few; None if they suffice, or the claim is open.
+        seeds: number of seeds behind our answer if too few; None if they suffice, or the claim is open.
     """
 
     answer: Answer

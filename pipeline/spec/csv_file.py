@@ -1,4 +1,4 @@
-"""CSV files, read line by line; a mistake in a file costs one line of error."""
+"""Read CSV files; an error is one line, which names the file and its line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def read_csv(path: Path, parse: Callable[[dict[str, str]], T], columns: Sequence
         columns: those that the file must have.
 
     Raises:
-        InvalidInput: for the first line that is not accepted, or that cannot be read.
+        InvalidInput: for the first invalid or unreadable line.
     """
     if not path.exists():
         return []
     values: list[T] = []
     number, wanted = 1, columns
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets mark the encoding
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets write a byte order mark
             reader = csv.DictReader(lines)
             header = reader.fieldnames or ()
             wanted = columns or header
@@ -40,7 +40,7 @@ def read_csv(path: Path, parse: Callable[[dict[str, str]], T], columns: Sequence
                 if None in row or None in row.values():
                     raise ValueError("another number of fields than in the first line")
                 values.append(parse(row))
-                number += 1  # if the next line cannot be read
+                number += 1  # in case the next line cannot be read
     except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
         accepted = f"values of the columns {', '.join(wanted)} ({error})"
         raise InvalidInput(f"{path}:{number}", "the line", accepted) from None

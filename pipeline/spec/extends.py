@@ -85,7 +85,7 @@ def extended(base: Mapping[str, Any], own: Source, name: str) -> dict[str, Any]:
 def _merged(
     base: Mapping[str, Any], changes: Mapping[str, Any], name: str, where: str = ""
 ) -> dict[str, Any]:
-    """``base`` with ``changes``; ``where`` is the place in the table, which ends with a dot."""
+    """``base`` with ``changes``; ``where`` is the path in the table, ending with a dot."""
     content = dict(base)
     for key, value in changes.items():
         place = f"{where}{key}"
@@ -121,7 +121,7 @@ def _begun(base: Any, own: Any, key: str, name: str, where: str) -> Any:
 
 
 def _long_form(key: str, value: Any) -> Any:
-    """A bare string is short for the mapping with only ``key``; see `pipeline.spec.axes.short_form`."""
+    """The mapping that a bare string is short for; see `pipeline.spec.axes.short_form`."""
     return {key: value} if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""The names of the code for the configurations of a table (`pfl.run.fingerprint`)."""
+"""The fingerprints of the code for the configurations of a table (`pfl.run.fingerprint`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.spec.table import Table
 
 
 def named_behaviours(name: str, table: Table) -> dict[str, str]:
-    """The names of the code for all configurations of a table or a figure."""
+    """The fingerprints of the code for all configurations of a table or a figure, by question."""
     behaviours = [
         name_of(config, *images(cell.dataset))
         for cell in cells(name, table)
@@ -30,7 +30,7 @@ def named_behaviours(name: str, table: Table) -> dict[str, str]:
 
 
 def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
-    """Whether the record's ``name`` is still that of the current code for its configuration."""
+    """Whether a record's fingerprint ``name`` is still that of the current code for its configuration."""
     try:
         known = validated(Config.from_dict(config))
     except InvalidInput:  # an option, a method or a network that no longer exists

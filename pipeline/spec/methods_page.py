@@ -1,4 +1,4 @@
-"""The first part of the documentation's page of methods; `pfl methods --markdown` prints the rest."""
+"""The first part of the documentation's methods page; `pfl methods --markdown` prints the rest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ gradient with the opposite sign of pFedHN's code, so no rule could be verified. 
 
 
 def uses() -> Mapping[str, list[str]]:
-    """Method to the papers' tables that have a row of it, as in "pFedSim, Table 3"; studies do not count."""
+    """The papers' tables with a row of each method, as in "pFedSim, Table 3"; studies do not count."""
     by_method: dict[str, list[str]] = {}
     for name in table_names():
         table = load_table(name)

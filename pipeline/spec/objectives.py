@@ -1,4 +1,4 @@
-"""What a search optimises: the reported accuracy, and beside it quantities that reports show as columns."""
+"""What a search optimises: the reported accuracy and, optionally, quantities in reports' columns."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def goals(names: Sequence[str]) -> list[Goal]:
 
 
 def others(names: Sequence[str], record: Record) -> tuple[float, ...]:
-    """The values of a run in the objectives ``names`` except the accuracy.
+    """A run's values of the objectives ``names`` except the accuracy.
 
-    The value of a run that diverged, or that lacks the quantity, is the worst: an infinity.
+    A run that diverged or lacks the quantity gets the worst value, an infinity.
     """
     values = []
     for name, goal in zip(names[1:], goals(names)[1:], strict=True):

@@ -50,7 +50,7 @@ class Paper(Strict):
 
     @property
     def citation(self) -> str:
-        """Authors, title, venue and year in Markdown, with a link where there is one."""
+        """Authors, title, venue and year in Markdown, with a link if there is one."""
         title = f"[{self.title}]({self.link})" if self.link else self.title
         by = f"{', '.join(self.authors)}: " if self.authors else ""
         return f"{by}{title}. {self.venue}, {self.year}."

@@ -52,7 +52,7 @@ def selected_subset() -> Subset:
 
 
 def subset_of(name: str) -> Subset:
-    """The part of a table that is run; all of a table that `params.yaml` does not select."""
+    """The part of a table that is run; the whole table if `params.yaml` does not select it."""
     params = load(PARAMS, Params)
     return params.subset if name in params.tables else Subset()
 
@@ -61,6 +61,6 @@ def load_part(name: str) -> Table:
     """A table without what `subset_of` leaves out.
 
     Raises:
-        InvalidInput: as `load_table`, or the subset names something that the table does not have.
+        InvalidInput: as in `load_table`, or the subset names something that the table does not have.
     """
     return load_table(name).part(subset_of(name))

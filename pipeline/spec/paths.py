@@ -18,18 +18,18 @@ def table_file(name: str, root: Path = Path()) -> Path:
     """The YAML file of a table or of a figure, relative to the project's folder ``root``.
 
     Raises:
-        InvalidInput: two files have one name.
+        InvalidInput: two files have the same name.
     """
     return _files(root).get(name, TABLES / f"{name}.yaml")
 
 
 def manifest_file(table: str) -> Path:
-    """What the download stage writes."""
+    """The file that the download stage writes."""
     return Path("data/manifests") / f"{table}.json"
 
 
 def partitions_folder(table: str) -> Path:
-    """Where the partition stage writes."""
+    """The folder that the partition stage writes."""
     return Path("data/partitions") / table
 
 
@@ -44,20 +44,20 @@ def partition_file(table: str, partition_name: str, seed: int | None = None) -> 
 
 
 def results_folder(table: str) -> Path:
-    """Where a sweep writes."""
+    """The folder that a sweep writes."""
     return Path("results") / table
 
 
 def report_folder(table: str) -> Path:
-    """Where a report is written; git ignores it."""
+    """The folder of a report; git ignores it."""
     return results_folder(table) / "report"
 
 
 def table_names(root: Path = Path()) -> list[str]:
-    """The names of all tables that have a file, the papers' and others.
+    """The names of all tables that have a file, from papers or not.
 
     Raises:
-        InvalidInput: there are none here, or two files have one name.
+        InvalidInput: there are none here, or two files have the same name.
     """
     if names := _names(root, "tables"):
         return names
@@ -68,7 +68,7 @@ def figure_names() -> list[str]:
     """The names of all figures that have a file; none in a project without the papers' figures.
 
     Raises:
-        InvalidInput: two files have one name.
+        InvalidInput: two files have the same name.
     """
     return _names(Path(), "figures")
 
@@ -77,7 +77,7 @@ def run_names() -> list[str]:
     """The names of all tables and figures that have a file; records of the ledger belong to these.
 
     Raises:
-        InvalidInput: two files have one name.
+        InvalidInput: two files have the same name.
     """
     return sorted(_files(Path()))
 
@@ -92,10 +92,10 @@ def _names(root: Path, kind: str) -> list[str]:
 
 
 def _files(root: Path) -> dict[str, Path]:
-    """By name, the files of all tables and figures below ``root``, relative to it."""
+    """The files of all tables and figures below ``root``, relative to it, by name."""
     files: dict[str, Path] = {}
     patterns = (TABLES / "*.yaml", PAPERS / "*/tables/*.yaml", PAPERS / "*/figures/*.yaml")
-    for path in sorted(found for pattern in patterns for found in root.glob(str(pattern))):
+    for path in sorted(match for pattern in patterns for match in root.glob(str(pattern))):
         file = path.relative_to(root)
         if (other := files.setdefault(file.stem, file)) != file:
             raise InvalidInput(str(file), f"'{file.stem}'", f"another name than that of {other}")

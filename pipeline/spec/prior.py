@@ -1,7 +1,7 @@
-"""Trials of other searches from which the search of a cell begins, in a file next to the table's.
+"""Trials of other searches, from which a cell's search begins, in a file next to the table's.
 
 `pfl search import` writes `<table>.prior.csv`; check and sweep read it, and the sweep stage depends on it. A
-table that extends another, and has no such file, inherits the trials of the other.
+table without such a file inherits the trials of the table that it extends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PriorTrial:
 
 
 def prior_file(table: str) -> Path:
-    """The imported trials of a table itself, which need not exist."""
+    """The file of a table's own imported trials, which need not exist."""
     return table_file(table).with_suffix(SUFFIX)
 
 
@@ -65,14 +65,14 @@ def prior_text(trials: Iterable[PriorTrial]) -> str:
 def imported_trials(whole: Sequence[Cell]) -> dict[str, list[PriorTrial]]:
     """The trials from which the searches of a table begin, by cell.
 
-    Inherited trials are those of cells with the same method and the same pinned parameters, on which their
-    gains are based, as far as they are configurations of the search here.
+    Trials are inherited by cells with the same method and pinned parameters, on which their gains are based,
+    if they are configurations of the cell's search.
 
     Args:
         whole: cells of one table.
 
     Raises:
-        InvalidInput: a line of the file is not one that `prior_text` gives.
+        InvalidInput: a line of the file is not in the format of `prior_text`.
     """
     if not whole or not (files := prior_files(whole[0].table)):
         return {}
@@ -100,13 +100,13 @@ def _basis(cell: Cell) -> tuple[str, dict[str, Any]]:
 
 
 def check_prior(table: str, whole: Sequence[Cell]) -> None:
-    """Check that every imported trial of a table itself is a configuration of its cell's search.
+    """Check that each of a table's own imported trials is a configuration of its cell's search.
 
     Args:
         whole: all cells of the table.
 
     Raises:
-        InvalidInput: the first one that is not; import again after an edit of the search space.
+        InvalidInput: for the first one that is not; import again after editing the search space.
     """
     by_id = {cell.id: cell for cell in whole}
     for name, trials in imported_trials(whole).items():
@@ -118,7 +118,7 @@ def check_prior(table: str, whole: Sequence[Cell]) -> None:
 
 
 def refusal(search: Search | None) -> str:
-    """Why a search takes no imported trials; empty if it does."""
+    """Why a search does not accept imported trials; empty if it does."""
     if search is None:
         return "the cell has no search"
     if search.has_several_objectives:
@@ -153,7 +153,7 @@ def _lies_in(declared: Hyperparameter, value: Any, default: Any) -> bool:
 
 
 def without_pinned(cell: Cell, params: Mapping[str, Any]) -> dict[str, Any]:
-    """``params`` without those that the cell does not search, as far as they have the pinned value."""
+    """``params`` without those that the cell does not search and that have the pinned value."""
     assert cell.search
     space = searched(cell.config, cell.search)
     known = {**cell.config.hyperparameters, **vars(cell.config)}

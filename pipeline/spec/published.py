@@ -1,4 +1,4 @@
-"""The papers' printed results: ``papers/<paper>/published.csv``, one row per printed cell."""
+"""The papers' printed results: ``papers/<paper>/published.csv``, one line per printed cell."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Published:
         paper, table: where it is printed, "pfedsim" and "3" for example.
         dataset, partition, partition_arg, clients, variant: the paper's setting; ``clients`` is None if it is
             not stated.
-        method: our name of the method; empty where the cell describes data.
+        method: our name for the method; empty if the cell describes data.
         metric: "accuracy" in percent, or another quantity in the unit that ``note`` names.
-        mean, std: as printed; std None where there is none.
+        mean, std: as printed; std is None if there is none.
         note: a remark on an unusual cell; see `DOUBTFUL`.
     """
 
@@ -128,10 +128,10 @@ def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> lis
 
 
 def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:
-    """The cell of ``table`` that ``wanted`` describes; None where the paper prints none.
+    """The cell of ``table`` that ``wanted`` describes; None if the paper prints none.
 
     Raises:
-        InvalidInput: several fit.
+        InvalidInput: several cells fit.
     """
     plain = wanted.model_dump(exclude={"variant"}, exclude_none=True)
     variant = _variant_parts(wanted.variant or "")

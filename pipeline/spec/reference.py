@@ -1,4 +1,4 @@
-"""Reference of a table's keys: a page of the documentation and a JSON schema for editors.
+"""Reference for a table's keys: a page of the documentation and a JSON schema for editors.
 
 `make docs` runs this module, which writes both.
 """

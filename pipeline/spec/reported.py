@@ -51,8 +51,8 @@ class Evaluation(Strict):
         """This evaluation with the values of ``overrides``; later ones take precedence.
 
         Raises:
-            InvalidInput: ``clients`` with the best round or a moment other than the headline, for which runs
-                keep no accuracies by client; or the last client is before the first.
+            InvalidInput: ``clients`` with the best round, a moment other than the headline or a group, for
+                which runs keep no accuracies by client; or the last client is before the first.
         """
         said: dict[str, Any] = {}
         for override in overrides:
@@ -67,7 +67,7 @@ class Evaluation(Strict):
         return overridden
 
     def check_clients(self, clients: int) -> None:
-        """Check that what is reported is of ``clients``.
+        """Check that the reported clients are among ``clients`` clients.
 
         Raises:
             InvalidInput: a client does not exist.
@@ -86,7 +86,7 @@ class Evaluation(Strict):
         return {"seconds_per_sample": "· 10⁻⁴ s", "similarity": ""}.get(self.metric, "%")
 
     def moment_of(self, headline: str) -> str:
-        """When clients are evaluated: at a `pfl.engine.method.Moment`.
+        """The `pfl.engine.method.Moment` at which clients are evaluated.
 
         Args:
             headline: the moment that the method reports.
@@ -95,7 +95,7 @@ class Evaluation(Strict):
 
 
 def _options() -> dict[str, Any]:
-    """By name, the type of each key of `Evaluation` that a setting or a row can override, and its field."""
+    """Type and field of each key of `Evaluation` that a setting or a row can override, by name."""
     return {
         name: (kind | None, Field(default=None, description="As in Evaluation."))
         for name, kind in inspect.get_annotations(Evaluation, eval_str=True).items()

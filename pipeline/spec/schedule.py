@@ -14,7 +14,7 @@ ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "
 
 
 def _options() -> dict[str, Any]:
-    """By name, the type of a training option and its field, with the text of `Config`."""
+    """Type and field of each training option, with the text of `Config`, by name."""
     schema = TypeAdapter(list[Config], config=ConfigDict(use_attribute_docstrings=True)).json_schema()
     described = schema["$defs"]["Config"]["properties"]
     return {

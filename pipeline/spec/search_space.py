@@ -19,7 +19,7 @@ from pipeline.spec.objectives import ACCURACY, check_objectives
 from pipeline.spec.yaml import Strict
 
 PINNED = "pinned"
-"""Replaces a range if the parameter is not searched."""
+"""Replaces the range of a parameter that is not searched."""
 
 PINNED_TRIAL = 0
 """Trial number of the pinned configuration in a search."""
@@ -28,10 +28,10 @@ OTHERS = "others"
 """Key that stands for all parameters that the space does not name."""
 
 COMPARED = 3
-"""Least number of seeds with which the best configuration of a search is compared with the pinned one."""
+"""Minimum number of seeds for comparing a search's best configuration with the pinned one."""
 
 FIRST_SEED = 1000
-"""The seeds of searches are counted from here."""
+"""The seeds of searches start here."""
 
 TRAINING = {
     "lr": Hyperparameter("learning rate", low=0.0, search=(1e-3, 3e-1), log=True),
@@ -40,7 +40,7 @@ TRAINING = {
     "epochs": Hyperparameter("local epochs", low=1),
     "batch_size": Hyperparameter("images per minibatch", low=1, log=True),
 }
-"""Training options that can be searched for every method; only ``lr`` is by default."""
+"""Training options that can be searched for every method; by default, only ``lr`` is."""
 
 Range = list[float] | list[str] | Literal["pinned"]
 
@@ -117,8 +117,8 @@ class Search(Strict):
 def search_seeds(seeds: Collection[int]) -> tuple[int, ...]:
     """The seed of a search's trials, then those of its comparison; the table's ``seeds`` are not among them.
 
-    So the seeds of the comparison are neither those by which the best trial was chosen nor those that a table
-    reports: neither number profits from the luck of a seed.
+    The comparison's seeds are neither the one by which the best trial was chosen nor those that a table
+    reports, so that neither number benefits from a lucky seed.
 
     >>> search_seeds([0, 1]), search_seeds([0, 1, 2, 1001])
     ((1000, 1001, 1002, 1003), (1000, 1002, 1003, 1004, 1005))

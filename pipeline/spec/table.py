@@ -255,7 +255,7 @@ def load_as(model: type[M], name: str, root: Path = Path()) -> M:
 
 
 def _checked(content: Any, model: type[M], file: Path) -> M:
-    """The valid content of a file, whose ``sources`` name what it has, also by default."""
+    """The validated content of a file; its ``sources`` must name what it has, possibly by default."""
     table = validate(content, model, file)
     values = {name: value for name, value in table if value is not None} | content
     with located(str(file)):

@@ -93,7 +93,7 @@ class _Gap:
     complete: bool
 
     def decide(self, enough: bool) -> bool | None:
-        """Whether the gap is large enough; it can only shrink when further rows receive their numbers."""
+        """Whether the gap is large enough; None if rows without a number may still shrink it."""
         return None if enough and not self.complete else enough
 
 
@@ -278,7 +278,7 @@ TableClaim = Annotated[Rank | Margin | Closeness | Trend, Field(discriminator="k
 
 
 def _averaged(values: Values, settings: Sequence[str]) -> Values:
-    """Each row's average over the columns, of the rows that have a number in all of them."""
+    """Each row's average over the columns, for rows that have a number in all of them."""
     rows = {row for _, row in values}
     return {
         ("average", row): statistics.fmean(values[setting, row] for setting in settings)

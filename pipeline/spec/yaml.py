@@ -22,7 +22,7 @@ class Strict(BaseModel):
         frozen=True,
         strict=True,
         validate_by_alias=True,
-        use_attribute_docstrings=True,  # they are the reference and the schema for editors
+        use_attribute_docstrings=True,  # they appear in the reference and in the schema for editors
     )
 
     @model_validator(mode="before")
@@ -102,7 +102,7 @@ _ACCEPTED = {
     "model_type": "a mapping",
     "string_pattern_mismatch": "a name of at most 100 letters, digits, '.', '_' and '-'",
 }
-"""Instead of pydantic's own messages."""
+"""Replacements of pydantic's own messages."""
 
 
 def _first(path: Path, error: ValidationError) -> InvalidInput:
@@ -130,7 +130,7 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
 
 @contextmanager
 def located(where: str) -> Iterator[None]:
-    """Puts ``where`` in front of the message of an `InvalidInput` that passes through."""
+    """Put ``where`` in front of the message of an `InvalidInput` that is raised inside."""
     try:
         yield
     except InvalidInput as error:

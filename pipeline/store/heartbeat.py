@@ -20,8 +20,8 @@ SECONDS_BETWEEN = 1.0  # minimum time between two reports of a worker
 
 
 def heartbeat_writer(trials: Sequence[Trial]) -> OnRound:
-    """A callback for the simulation of one stack, which now begins; it writes the current round about every
-    second.
+    """A callback for the simulation of one stack, which begins now; it writes the current round about once
+    per second.
     """
     file = _file(trials)
     last = float("-inf")
@@ -37,7 +37,7 @@ def heartbeat_writer(trials: Sequence[Trial]) -> OnRound:
             last = time.monotonic()
             write(round)
 
-    if reached(trials) is None:  # else it continues
+    if reached(trials) is None:  # otherwise, it continues
         write(0)
     return tell
 

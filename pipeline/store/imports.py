@@ -27,7 +27,7 @@ def import_rows(files: Sequence[Path]) -> int:
 
     Raises:
         InvalidInput: in one of the files, a line is not a record or is damaged, or its key does not match its
-            content. No record of any file is added then.
+            content. In that case, no record of any file is added.
     """
     sources_here = cache(current_sources)
     ledger = Ledger(current_sources())
@@ -40,7 +40,7 @@ def import_rows(files: Sequence[Path]) -> int:
             tables.add(record.table)
             if not ledger.has(record):
                 here = sources_here(record.table)
-                # An untracked copy of these sources is as good as they are.
+                # An uncommitted copy of these sources counts as these sources.
                 copied = record.sources.dirty and record.sources.sources == here.sources
                 own = replace(record, sources=here) if copied else record
                 fresh[identity_of(record)] = record.table, own.to_line()

@@ -55,7 +55,7 @@ class Ledger:
 
     Attributes:
         damaged: the damaged lines; each is also logged.
-        refused: by key, the reasons why records with numbers are never used (`pipeline.store.refusals`).
+        refused: reasons by key why records with numbers are never used (`pipeline.store.refusals`).
     """
 
     def __init__(self, sources: Sources):

@@ -17,8 +17,8 @@ class Refusal(NamedTuple):
     """A record that is never used.
 
     Attributes:
-        checksum: of the record; other records with the same key may be used.
-        reason: why, in one line.
+        checksum: the record's checksum; other records with the same key may be used.
+        reason: the reason, in one line.
     """
 
     table: str
@@ -30,7 +30,7 @@ class Refusal(NamedTuple):
 
 
 def refusals(root: Path = Path()) -> dict[str, Refusal]:
-    """The refused rows, by their checksums.
+    """The refused records, by their checksums.
 
     Raises:
         InvalidInput: the file has a different format.

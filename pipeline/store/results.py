@@ -1,7 +1,7 @@
 """The outcome of a sweep, stored in two files.
 
 `results.json` has what the searches selected and the keys of the records behind each cell; `rows.jsonl` has
-these records as the ledger has them. A report needs nothing else.
+these records, as in the ledger. A report needs nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CellStatus = Literal["done", "partial", "diverged", "failed"]
 
 
 def _record(key: Any, info: ValidationInfo) -> Record:
-    """The record with a key, from those that are the context."""
+    """The record with a key, from those in the validation context."""
     record = (info.context or {}).get(key)
     if not isinstance(record, Record):
         raise ValueError(f"no record has the key {key}")
@@ -36,7 +36,7 @@ def _record(key: Any, info: ValidationInfo) -> Record:
 
 
 Stored = Annotated[Record, PlainValidator(_record), PlainSerializer(lambda record: record.key)]
-"""A record, of which `results.json` has the key."""
+"""A record that `results.json` stores as its key."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class TrialResult:
     """The records of a trial: of all seeds, or of one seed up to a round, as a search compares them.
 
     Attributes:
-        number: of the search trial, 0 being the pinned one; None without a search.
-        params: those that are searched.
+        number: number of the search trial, 0 for the pinned one; None without a search.
+        params: the searched parameters.
     """
 
     number: int | None
@@ -84,7 +84,7 @@ class TrialResult:
 
 
 SEARCH_COLUMNS = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
-"""Of a report's search.csv, which has a line for each `RecordedStep`."""
+"""Columns of a report's search.csv, which has a line for each `RecordedStep`."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class RecordedStep:
     """One simulation of a search: a trial with a seed up to a round.
 
     Attributes:
-        params: those that are searched.
-        value: what the search maximises; None if the trial failed; ``error`` then says why.
+        params: the searched parameters.
+        value: what the search maximises; None if the trial failed, and ``error`` says why.
         samples: number of samples trained on since its first round; None if it failed.
     """
 
@@ -122,7 +122,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a search selected: trial 0 is the pinned configuration; and its comparison, if there was one."""
+    """The trial that a search selected, 0 for the pinned one, and its comparison, if there was one."""
 
     trial: int
     comparisons: tuple[Comparison, ...]
@@ -158,18 +158,18 @@ class CellResult:
 
     @property
     def configurations(self) -> tuple[TrialResult, ...]:
-        """The pinned one, and the selected one if there was a search."""
+        """The pinned configuration, and the selected one if there was a search."""
         return (self.pinned, self.selected) if self.selected else (self.pinned,)
 
     @property
     def trials(self) -> tuple[TrialResult, ...]:
-        """All, each once: the search may have selected the pinned one."""
+        """All trials, each once even if the search selected the pinned one."""
         selected = (self.selected,) if self.selected and self.selected.number != self.pinned.number else ()
         return (self.pinned, *self.searched, *selected)
 
     @property
     def status(self) -> CellStatus:
-        """That of the pinned configuration; "partial" if it is done and the selected one is not."""
+        """The status of the pinned configuration; "partial" if it is done and the selected one is not."""
         others = any(trial.status != "done" for trial in self.configurations)
         return "partial" if self.pinned.status == "done" and others else self.pinned.status
 
@@ -202,9 +202,9 @@ class Results:
 
     Attributes:
         config: the whole table.
-        subset: the part of it that was selected; of that, ``cells`` has what there is.
+        subset: the part of it that was selected, of which ``cells`` has what is available.
         manifest: what the download stage found.
-        wall_seconds: of the sweep.
+        wall_seconds: wall time of the sweep.
         sources: the code of the sweep.
     """
 
@@ -226,7 +226,7 @@ class Results:
 
     @property
     def failed(self) -> list[Record]:
-        """Those without numbers."""
+        """The records without numbers."""
         return [record for record in self.records if record.failed]
 
 
@@ -237,7 +237,7 @@ def save_results(results: Results, rows: Iterable[bytes]) -> None:
     """Write ``results/<table>/``: `rows.jsonl`, `results.json`, and for `dvc metrics` `metrics.json`.
 
     Args:
-        rows: of the results' records.
+        rows: the lines of the results' records.
 
     Raises:
         InvalidInput: a file cannot be written; its previous version is then unchanged.
@@ -280,7 +280,7 @@ def check_metrics(results: Results, root: Path) -> None:
     """Check that `metrics.json` has the numbers of ``results``, so that a report shows no others.
 
     Raises:
-        InvalidInput: it has others, as it was written by other code.
+        InvalidInput: it has others, because other code wrote it.
     """
     path = root / results_folder(results.table) / "metrics.json"
     written = stored(path)
@@ -292,7 +292,7 @@ def check_metrics(results: Results, root: Path) -> None:
 def failures(results: Results) -> str:
     """How many runs failed, and what retries them; empty if none did.
 
-    One that diverged has not failed, and would diverge again.
+    Diverged runs do not count as failed: they would diverge again.
     """
     if not results.failed:
         return ""

@@ -58,7 +58,7 @@ class Position(NamedTuple):
             return file.read(self.length)
 
     def record(self) -> Record:
-        """The record.
+        """The record at this position.
 
         Raises:
             ValueError: it is damaged, or its key does not match its content.

@@ -20,7 +20,7 @@ class Score:
     Attributes:
         mean: in percent, or in the unit of another metric.
         std: sample standard deviation (n - 1); None for one seed.
-        seeds: n.
+        seeds: number of seeds, n.
     """
 
     mean: float
@@ -89,7 +89,7 @@ def curves(records: Sequence[Record], evaluation: Evaluation) -> list[tuple[int,
 
 
 def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:
-    """By client with test samples, its accuracies in the last round, of one record after another."""
+    """The accuracies in the last round, one per record, of each client with test samples."""
     accuracies: dict[int, list[float]] = {}
     for record in records:
         for client in record.metrics.per_client:

@@ -14,7 +14,7 @@ from pipeline.spec.paths import manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no file, or no JSON object in it, as in a damaged one."""
+    """The JSON object in a file; None if the file is missing, damaged or not a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -26,7 +26,7 @@ def load_manifest(table: str, datasets: Iterable[str] = ()) -> dict[str, Any]:
     """The manifest of a table's data sets, which the download stage wrote.
 
     Args:
-        datasets: those that the table has now.
+        datasets: the data sets that the table has now.
 
     Raises:
         InvalidInput: that stage has not run for ``datasets``, or its file is damaged.
@@ -65,7 +65,7 @@ def load_division(table: str, name: str, spec: str, clients: int | None, seeds: 
     """Load what `save_division` wrote, for all ``seeds`` if each has a separate partition.
 
     Args:
-        spec, clients: of the current table; None accepts any number of clients.
+        spec, clients: those of the current table; None accepts any number of clients.
 
     Raises:
         InvalidInput: a file is missing or damaged, or has a different specification or number of clients.

@@ -15,7 +15,7 @@ from pfl.run.trials import Record
 Verdict = Literal["agrees", "undecided", "fails"]
 
 ROUNDING = 1e-9
-"""Largest allowed difference, in points, between two runs of the same code on machines of one kind: none."""
+"""Tolerance, in points, for the equality of two runs of the same code on machines of one kind."""
 
 TOLERANCE = 0.5
 """Largest difference, in points, that is attributed to rounding without a measurement."""
@@ -62,7 +62,7 @@ class Verification:
 
     @cached_property
     def reported(self) -> dict[int, float]:
-        """By round, the difference in the accuracy that the method reports, in points."""
+        """The difference in the accuracy that the method reports, in points, by round."""
         return _differences(self.row, self.again)
 
     @property
@@ -99,7 +99,7 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """See `RULE`."""
+        """The verdict by `RULE`."""
         if self._must_be_equal:
             return "agrees" if self.largest <= ROUNDING else "fails"
         if (
@@ -127,7 +127,7 @@ class Verification:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """The outcome, in one line."""
         shown = "no evaluation of the same round"
         if self.reported:
             shown = f"{signed(self.last)} points in round {max(self.reported)}"
@@ -146,7 +146,7 @@ def _evaluations(first: Record, second: Record) -> Iterator[tuple[Evaluated, Eva
 
 
 def _differences(first: Record, second: Record) -> dict[int, float]:
-    """By round, the difference of the pooled accuracies at the headline, in points."""
+    """The difference of the pooled accuracies at the headline, in points, by round."""
     headline = first.metrics.headline
     return {
         then.round: now.moments[headline].pooled - then.moments[headline].pooled

@@ -20,7 +20,7 @@ models.
 MODELS = SCRATCH / "models"
 """Folder of the final models of trials, by key, for tables that keep them."""
 
-PROBE = 4096  # bytes that are written to see whether a folder takes them
+PROBE = 4096  # bytes written to test whether a folder is writable
 
 
 def checkpoints_of(table: str) -> Path:
@@ -61,10 +61,10 @@ def current_sources(table: str | None = None) -> Sources:
 
 
 def check_folder(parameter: str, folder: Path) -> None:
-    """Check that a folder is there, or could be made, and takes files, by writing one that has no name.
+    """Check that a folder exists or can be created, and is writable, by writing an unnamed file.
 
     Raises:
-        InvalidInput: it does not; the message has the system's reason.
+        InvalidInput: it is not; the message has the system's reason.
     """
     try:
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     Attributes:
         value: accuracy in percent; None if the trial failed.
         samples: number of samples trained on since the trial's first round; None if it failed.
-        others: values of the objectives beside the accuracy.
+        others: values of the objectives other than accuracy.
     """
 
     value: float | None
@@ -50,8 +50,8 @@ class SearchPlan:
 
     Attributes:
         rungs: the rounds after which trials are compared; the last rung is the last round.
-        seeds: that of the trials, then those with which the best of them is compared with the pinned one.
-        budget: of the trials, in rounds of the pinned configuration; the comparison is additional.
+        seeds: that of the trials, then those for comparing the best of them with the pinned one.
+        budget: budget of the trials, in rounds of the pinned configuration; the comparison is additional.
         trials: largest number of configurations, including the pinned one.
     """
 
@@ -66,7 +66,7 @@ class SearchPlan:
 
 
 class Account:
-    """What a search has trained and may still train, in rounds of the pinned configuration.
+    """The training that a search has spent and has left, in rounds of the pinned configuration.
 
     A round of another trial counts by the samples that it trains on: a trial with twice as many local epochs
     costs twice as much.
@@ -87,7 +87,7 @@ class Account:
             self._reached[step.trial] = step.until, outcome.samples
 
     def rate(self, trial: int) -> float:
-        """Samples of a trial per round, relative to the pinned configuration's; 1 where not known."""
+        """Samples of a trial per round, relative to the pinned configuration's; 1 if unknown."""
         own, pinned = (self._reached.get(number, (1, None)) for number in (trial, PINNED_TRIAL))
         if not own[1] or not pinned[1]:
             return 1.0

@@ -28,8 +28,8 @@ class Candidate:
     """A configuration in a cell, to be run with one or more seeds.
 
     Attributes:
-        number: of the search trial that the configuration comes from, 0 being the pinned one; None without
-            a search.
+        number: number of the search trial that the configuration comes from, 0 for the pinned one; None
+            without a search.
         after: the round from which it continues.
     """
 
@@ -52,7 +52,7 @@ class Candidate:
         seeds = pending if together else pending[:1]
         if not seeds:
             return None
-        if seeds == self.trial.seeds:  # its keys are known
+        if seeds == self.trial.seeds:  # its keys are cached
             return self.trial
         return dataclasses.replace(self.trial, seeds=seeds)
 
@@ -61,11 +61,11 @@ class CellScheduler:
     """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
 
     Args:
-        prior: trials of other searches, from which that of the cell begins.
+        prior: trials of other searches, from which the cell's search begins.
 
     Attributes:
-        partition: of all seeds, or of the first.
-        study: Optuna's, of the search; None without one.
+        partition: the partition of all seeds, or of the first.
+        study: the study of the search; None without a search.
         searched: the steps of the search so far.
         selection: what the search decided; None before its end or without a search.
         selected: the configuration that it chose, which may be `pinned` itself; None in the same cases.

@@ -34,12 +34,12 @@ from pipeline.sweep.search import plan_of
 
 
 def check_tables(names: Sequence[str] | None = None) -> list[str]:
-    """Check the tables ``names``, by default those in `params.yaml`; a line for each and one per warning.
+    """Check the tables ``names``, by default those in `params.yaml`; return a line per table and warning.
 
     Only the part of a table that `params.yaml` selects is checked.
 
     Raises:
-        InvalidInput: the first thing that is wrong.
+        InvalidInput: for the first mistake.
     """
     chosen = list(names) if names else selected_tables()
     warnings = check_environment()
@@ -58,10 +58,10 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
 
     Args:
         whole: the table that ``table`` is a part of.
-        simulates: False for a figure that shows partitions alone.
+        simulates: False for a figure that shows only partitions.
 
     Raises:
-        InvalidInput: the first thing that is wrong.
+        InvalidInput: for the first mistake.
     """
     file = str(table_file(name))
     wanted = cells(name, table)
@@ -95,11 +95,12 @@ def _check(name: str, whole: Table, table: Table) -> list[str]:
 
 
 def check_searched(name: str, table: Table, whole: Table) -> None:
-    """Check the searches of ``table``: their ranges, each of a parameter that some row of the ``whole`` table
-    has, their budgets and the imported trials.
+    """Check the searches of ``table``: ranges, budgets and imported trials.
+
+    Some row of the ``whole`` table must have the parameter of each range.
 
     Raises:
-        InvalidInput: the first range, budget or trial that is not accepted.
+        InvalidInput: for the first invalid range, budget or trial.
     """
     file = table_file(name)
     if table.search:
@@ -143,17 +144,17 @@ def _setup(cell: Cell) -> tuple[str, ...]:
 
 
 def _check_setup(cell: Cell, data: Definition) -> None:
-    """Check that the network takes the images, that metrics return numbers, and that the method has the
+    """Check that the network accepts the images, that metrics return numbers, and that the method has the
     reported moment and group."""
     from pfl.engine.evaluation import moments
 
-    small = dataclasses.replace(cell.config, batch_size=1)  # which determines the number of synthetic images
+    small = dataclasses.replace(cell.config, batch_size=1)  # determines the number of synthetic images
     try:
         with located(f"{cell.config.model} on {cell.dataset}"):
             run = DryRun(small, data.shape, data.classes).run
     except InvalidInput:
         raise
-    except (Exception, SystemExit) as error:  # of a third-party network or method, or for lack of memory
+    except (Exception, SystemExit) as error:  # from a third-party network or method, or out of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
     check_metrics(cell.config.metrics, data.classes)
@@ -168,7 +169,7 @@ def _check_setup(cell: Cell, data: Definition) -> None:
 
 def _check_resources(table: Table) -> None:
     """Check that this machine has what one trial needs."""
-    if os.environ.get("RAY_ADDRESS"):  # a cluster's machines are not this one
+    if os.environ.get("RAY_ADDRESS"):  # a cluster's machines are different ones
         return
     if table.resources.cpus > cores():
         accepted = f"at most {cores()}, the cores of this machine"
@@ -196,7 +197,7 @@ def check_precisions(precisions: Set[Precision], resources: Resources) -> None:
 
 
 def device_of(resources: Resources) -> torch.device:
-    """What this machine runs a trial on: a GPU where there is one for it."""
+    """The device on which this machine runs a trial: a GPU if there is one for it."""
     from pfl.engine.device import resolve_device
 
     there = torch.cuda.device_count()
@@ -204,7 +205,7 @@ def device_of(resources: Resources) -> torch.device:
 
 
 def slots_here(resources: Resources) -> int:
-    """How many trials run side by side on this machine alone; at least one."""
+    """Number of parallel trials on this machine alone; at least one."""
     gpus = torch.cuda.device_count()
     here = {"CPU": cores(), "GPU": gpus}
     try:

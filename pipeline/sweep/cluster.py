@@ -30,15 +30,15 @@ GPU_SHARE = 0.25
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum: driver and workers exchange only trials and records
 
 STARTS = 4
-"""Attempts to start Ray, which waits 30 s for its processes each time: too short on an overloaded machine."""
+"""Attempts to start Ray, each of which waits 30 s for its processes: too short on an overloaded machine."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_prestart_worker_first_driver": "0",  # Tune starts processes of its own
-    # If memory runs out, the kernel ends a process and Tune restarts it. If Ray's monitor ends one, Tune ends
-    # the sweep.
+    "RAY_prestart_worker_first_driver": "0",  # Tune starts its own processes
+    # If memory runs out, the kernel kills a process and Tune restarts it. If Ray's monitor kills it, Tune
+    # ends the sweep.
     "RAY_memory_monitor_refresh_ms": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises at once; finished work is in checkpoints and ledger
@@ -54,12 +54,12 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
     """Run a scheduler until it is finished.
 
     Args:
-        resources: of one trial.
+        resources: resources of one trial.
         watch: called several times per second, and once after the last trial.
 
     Raises:
         InvalidInput: the cluster at RAY_ADDRESS is not usable or has ended trials, Ray has died, no node has
-            the resources that a trial needs, or the sources were edited meanwhile.
+            the resources that a trial needs, or the sources were edited.
     """
     os.environ.update(ENVIRONMENT)
     with scratch_folder() as scratch, connected(scratch / "ray"), Guard() as guard:
@@ -68,7 +68,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 
         from pipeline.sweep.ray_search import Clock, Job, SchedulerSearcher, Worker
 
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that do not exist
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
         slots = slots_of(resources.cpus, gpus, nodes)
@@ -107,8 +107,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 def scratch_folder() -> AbstractContextManager[Path]:
     """A private folder for Ray's files, removed at the end. Folders left by killed sweeps are removed.
 
-    Ray makes the given folder, with its logs and sockets, world-accessible. So it gets a folder inside the
-    private one.
+    Ray makes its folder, with logs and sockets, world-accessible, so it gets a folder inside the private one.
     """
     # With a joined cluster, Ray's sockets are elsewhere.
     temporary = temporary_folder(None if os.environ.get("RAY_ADDRESS") else LONGEST_TEMPORARY)
@@ -143,14 +142,14 @@ def connected(scratch: Path) -> Iterator[None]:
     terminate = signal.getsignal(signal.SIGTERM)
     try:
         _initialise_ray(options)
-        # Where a service dies, Ray prints pages of its log, whatever `log_to_driver` says.
+        # If a service dies, Ray prints pages of its log, regardless of `log_to_driver`.
         ray._private.worker._worker_logs_enabled = False
         signal.signal(signal.SIGTERM, terminate)  # Ray has installed its own handler
         if address:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
         yield
     finally:
-        # Ray ends the process if another thread frees one of its references during shutdown. So automatic
+        # Ray ends the process if another thread frees one of its references during shutdown, so automatic
         # garbage collection is off, and an explicit one ignores all existing objects.
         gc.disable()
         gc.freeze()
@@ -160,7 +159,7 @@ def connected(scratch: Path) -> Iterator[None]:
 
 
 def _initialise_ray(options: Mapping[str, Any]) -> None:
-    """``ray.init``, repeated if Ray's processes take longer than Ray waits for them.
+    """Call ``ray.init``, and again if Ray times out waiting for its processes.
 
     Raises:
         InvalidInput: Ray did not start in any of `STARTS` attempts.
@@ -171,7 +170,7 @@ def _initialise_ray(options: Mapping[str, Any]) -> None:
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             return
-        except Exception as error:  # Ray has no class for it
+        except Exception as error:  # Ray has no class for this
             if "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
@@ -185,7 +184,7 @@ def in_a_line(guard: Guard) -> Iterator[None]:
     joined cluster has killed trials.
 
     Raises:
-        InvalidInput: one of these.
+        InvalidInput: one of these has happened.
     """
     from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
@@ -199,7 +198,7 @@ def in_a_line(guard: Guard) -> Iterator[None]:
                 "`ray start`); finished trials are kept, and the same command continues from here"
             )
             raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
-        # A task's own error is a mistake of ours, with its traceback.
+        # A task's own error is a bug of ours, which needs its traceback.
         if isinstance(cause, RayError) and not isinstance(cause, RayTaskError):
             raise has_died(f"{type(cause).__name__}: {first_line(cause)}") from None
         if lost := guard.error:
@@ -215,7 +214,7 @@ def gpus_of(resources: Resources, there: float) -> float:
 
 
 def slots_of(cpus: int, gpus: float, nodes: Iterable[Mapping[str, float]]) -> int:
-    """How many trials run side by side on nodes with the given resources; no trial is spread over two.
+    """Number of parallel trials on nodes with the given resources; a trial needs a single node.
 
     Raises:
         InvalidInput: one trial asks for more than any node has.

@@ -1,8 +1,7 @@
-"""Results of a table out of the ledger alone: nothing is run, and `params.yaml` is not read.
+"""Results of a table from the ledger alone: nothing is run, and `params.yaml` is not read.
 
-DVC removes the files of a stage from the workspace once `params.yaml` no longer selects its table: each `dvc
-exp run` and `dvc checkout` does. The ledger keeps every record, so results are assembled again when they are
-read.
+`dvc exp run` and `dvc checkout` remove the files of a stage from the workspace if `params.yaml` no longer
+selects its table. The ledger keeps every record, so results are assembled again when they are read.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ log = logging.getLogger(__name__)
 def results(table: str) -> Runs:
     """A table's simulations, one for each cell and seed, as frames and plots.
 
-    For a searched cell, the simulations of the selected configuration. They are those of the latest sweep, in
-    ``results/``, or else the ledger's.
+    A searched cell has those of its selected configuration. They come from the latest sweep, in ``results/``,
+    or else from the ledger.
 
     >>> frame = pfl.results("digits").to_frame("summary")
     >>> frame[["setting", "row", "seed", "pooled"]].round(1).to_dict("records")[0]
@@ -55,9 +54,9 @@ def results(table: str) -> Runs:
 
 
 def results_of(name: str) -> Results:
-    """The results of a table's latest sweep, or out of the ledger if ``results/<table>/`` does not have them.
+    """The results of a table's latest sweep, or from the ledger if ``results/<table>/`` does not have them.
 
-    A line of the log names the cells that the ledger does not have.
+    A warning counts the cells that the ledger lacks.
 
     Raises:
         InvalidInput: there are neither, or the table is not valid.
@@ -67,7 +66,7 @@ def results_of(name: str) -> Results:
 
 
 def assembled(name: str) -> Results | None:
-    """The results of a table out of the ledger, as `collect` writes them; None without any cell.
+    """The results of a table from the ledger, as `collect` writes them; None without any cell.
 
     Raises:
         InvalidInput: the table is not valid.
@@ -78,10 +77,10 @@ def assembled(name: str) -> Results | None:
 
 
 def collect(name: str) -> int:
-    """Write `results/<table>/` out of the ledger, and return how many cells it has.
+    """Write `results/<table>/` from the ledger, and return its number of cells.
 
-    A cell is in it if the ledger has all that it needs, whichever table it was run for. The seeds are those
-    that all cells have, or the table's if there is a search. Without any cell, nothing is written.
+    A cell is included if the ledger has all its records, whichever table they were computed for. The seeds
+    are those that all cells have, or the table's if there is a search. Without any cell, nothing is written.
 
     Raises:
         InvalidInput: the table is not valid, or a sweep of it is running.
@@ -104,13 +103,13 @@ def lacking(name: str) -> str:
 
 
 def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The scheduler of a part of a table, also if the files of its download and partition stages are gone or
+    """The scheduler of a part of a table, even if the files of its download and partition stages are gone or
     the user's own data have changed since.
 
-    Columns whose data are not here are then left out, which a line of the log says.
+    In that case, columns whose data are not available are left out with a warning.
 
     Raises:
-        InvalidInput: these stages have not run, and no data of the table are here.
+        InvalidInput: these stages have not run, and no data of the table are available.
     """
     try:
         return scheduler_of(name, table, ledger)
@@ -123,7 +122,7 @@ def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
 
 
 def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The trials of a table, with what the ledger has, without files of the download and partition stages."""
+    """The scheduler of a table, without files of the download and partition stages."""
     wanted = cells(name, table)
     datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
     partitions = {
@@ -138,9 +137,9 @@ class _Held:
     """What the ledger holds of a table.
 
     Attributes:
-        part: the settings and rows of which it holds something.
+        part: the settings and rows with finished cells.
         seeds: those that all cells have; empty if they are the table's.
-        scheduler: of the cells that it holds.
+        scheduler: the scheduler of the finished cells.
     """
 
     whole: Table
@@ -149,12 +148,12 @@ class _Held:
     scheduler: Scheduler
 
     def outcome(self, name: str, manifest: Mapping[str, Any] | None = None) -> Results:
-        """The results of the table; what the ledger lacks is missing, and not left out."""
+        """The results of the table; cells that the ledger lacks are missing, not deselected."""
         return outputs.outcome(name, self.whole, Subset(seeds=self.seeds), self.scheduler, manifest=manifest)
 
 
 def _held(name: str) -> _Held | None:
-    """None if the ledger holds no cell, or no data are here."""
+    """What the ledger holds of a table; None if it holds no cell, or no data are available."""
     whole = load_table(name)
     if not (settings := settings_here(whole)):
         return None
@@ -176,7 +175,7 @@ def _held(name: str) -> _Held | None:
 
 
 def _report_missing(name: str, scheduler: Scheduler) -> None:
-    """Say in a line what the results do not have."""
+    """Log a line on what the results lack."""
     missing = [cell for cell in scheduler.cells if not cell.finished]
     if missing:
         unknown = [cell for cell in missing if cell.study and set(cell.pinned.keys) <= cell.seen]
@@ -192,7 +191,7 @@ def _report_missing(name: str, scheduler: Scheduler) -> None:
 
 
 def _shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
-    """The seeds that all cells have which have the first one; none if no cell has it."""
+    """The seeds that all cells with the first seed have; all seeds if no cell has the first."""
     held = [{seed for seed, key in cell.pinned.runs if key in cell.seen} for cell in scheduler.cells]
     begun = [of_cell for of_cell in held if seeds[0] in of_cell]
     return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]

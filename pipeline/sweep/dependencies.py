@@ -24,9 +24,9 @@ ROOTS = ("pipeline.sweep.scheduler", "pipeline.sweep.outputs")
 
 
 def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
-    """The content of the file on which a table's sweep stage depends: the names of the code that computes the
-    trials, the code of the sweep, the search ranges, the version of the sampler, the imported trials, and the
-    records that must not be used.
+    """The content of the file on which a table's sweep stage depends: the fingerprints of the trials' code,
+    the code of the sweep, the search ranges, the version of the sampler, the imported trials, and the records
+    that must not be used.
     """
     wanted = cells(name, table)
     ranges = {cell.id: _ranges(cell) for cell in wanted if cell.search}
@@ -50,8 +50,8 @@ def code_digest(code: Code, modules: Sequence[str] = ()) -> str:
     """The digest of the code of a sweep.
 
     Args:
-        modules: those of its methods and search algorithms. They are included because the names of the code
-            do not cover which accuracy a method reports and when a search may stop it.
+        modules: those of its methods and search algorithms. They are included because fingerprints do not
+            cover which accuracy a method reports and when a search may stop it.
     """
     return code.digest(code.reached([*ROOTS, *modules]))
 

@@ -26,7 +26,7 @@ CELLS_SHOWN = 12
 
 
 class Progress:
-    """A live display on a terminal; elsewhere one line per finished cell, and one at regular intervals."""
+    """A live display on a terminal; otherwise, a line per finished cell and one at regular intervals."""
 
     def __init__(self, table: str, scheduler: Scheduler):
         self._table = table
@@ -60,7 +60,7 @@ class Progress:
             self._clock.join()
 
     def expect(self, left: TimeLeft, line: str) -> None:
-        """Show ``line``, and from now on the time left."""
+        """Show ``line`` and, from now on, the time left."""
         self._time_left = left
         self._say(line)
 
@@ -80,7 +80,7 @@ class Progress:
                 )
 
     def tick(self) -> None:
-        """Show a line if the last one is long ago."""
+        """Show a line if enough time has passed since the last one."""
         interval = SECONDS_BETWEEN_LINES if self._scheduler.ran else SECONDS_AT_START
         if time.monotonic() - self._last_summary >= interval:
             self._last_summary = time.monotonic()
@@ -114,7 +114,7 @@ class Progress:
         return text
 
     def _running(self) -> list[Running]:
-        """The running stacks, the furthest first, without those that Tune has only queued."""
+        """The running stacks, the most advanced first, without those that Tune has only queued."""
         return sorted(self._under_way, key=lambda stack: stack.part, reverse=True)[: self._slots]
 
     def _scores(self, cell: CellScheduler) -> str:

@@ -1,6 +1,6 @@
 """A dry run: a method with a network on a few synthetic images.
 
-It finds out whether the two go together, how large their models are, and how long they take.
+It checks that the two are compatible, and measures the size of their models and their time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CLIENTS = 2
 
 LARGEST_BATCH = {"cpu": 16, "cuda": 1024}
-"""Samples in a batch, at most. On a CPU, the time per sample hardly depends on it."""
+"""Largest number of samples per batch. On a CPU, the time per sample hardly depends on it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class DryRun:
 
     @property
     def model_bytes(self) -> int:
-        """Of one client's model."""
+        """Size of one client's model."""
         tensors = self.run.server.bank.tensors.values()
         return sum(tensor.shape[1:].numel() * tensor.dtype.itemsize for tensor in tensors)
 
@@ -99,7 +99,7 @@ class DryRun:
         """Measure a round and an evaluation.
 
         Args:
-            cold: run another round first, which compiles what there is to compile.
+            cold: run another round first, for compilation.
         """
         from pfl.engine.device import numerics, threads
         from pfl.engine.evaluation import evaluate
@@ -122,8 +122,7 @@ class DryRun:
 
 
 def _took(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Seconds of wall time, and seconds of the one working thread alone, whatever else the machine and other
-    threads of the process do."""
+    """Seconds of wall time and, on a CPU, seconds of this thread alone, regardless of other load."""
     wall, core = time.perf_counter(), time.thread_time()
     work()
     if device.type == "cuda":

@@ -46,7 +46,7 @@ def check_environment() -> list[str]:
     if address := os.environ.get("RAY_ADDRESS"):
         check_cluster(address)
     else:
-        cores()  # whose limit must be a number
+        cores()  # raises if its limit is not a number
         temporary_folder(LONGEST_TEMPORARY)
     return _warnings(Path.cwd())
 

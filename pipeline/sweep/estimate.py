@@ -1,4 +1,4 @@
-"""Estimates of the duration of a sweep: before it starts by dry runs, then by its finished runs."""
+"""Estimates of the duration of a sweep: from dry runs before it starts, then from its finished runs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pipeline.sweep.scheduler import Scheduler
 
 STARTUP = 20.0
-"""Seconds until the first run begins: of Ray, then of the workers' processes, which start together."""
+"""Seconds until the first run begins: Ray starts, then all workers' processes."""
 
 OVERHEAD = 0.1
-"""Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
+"""Seconds that a run takes besides its simulation: dispatch, checkpoint, record."""
 
 USUALLY_COME = 0.7
-"""Share of the planned runs of a search that come: often it keeps the pinned configuration."""
+"""Share of a search's planned runs that are needed: often it keeps the pinned configuration."""
 
 END = 10**9  # after the last round of any run
-BYTES_PER_RUN = 300_000  # a ledger row, twice, and a run in MLflow
+BYTES_PER_RUN = 300_000  # a record in two files, and a run in MLflow
 LARGE_HOURS = 2.0
 
 
@@ -44,12 +44,12 @@ LARGE_HOURS = 2.0
 
 @dataclass(frozen=True)
 class Extent:
-    """How large a table is.
+    """The size of a table.
 
     Attributes:
         runs: by the plan of each search; trials that cost more or less than the pinned one change it.
-        client_epochs: local epochs of all clients in all runs, as scheduled, also of rows that take a
-            number of steps instead; None if a number of clients follows from the data.
+        client_epochs: scheduled local epochs of all clients in all runs, even for rows that take a number of
+            steps instead; None if a number of clients follows from the data.
     """
 
     cells: int
@@ -81,7 +81,7 @@ class Extent:
 
 
 def _distinct(whole: Sequence[Cell]) -> list[Cell]:
-    """A table's cells, less those that read other numbers off the simulations of another cell."""
+    """A table's cells, without those that share another cell's simulations."""
     simulated = {
         (cell.dataset, cell.partition, cell.clients, str(cell.config), str(cell.search)): cell
         for cell in whole
@@ -94,11 +94,11 @@ def _distinct(whole: Sequence[Cell]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a dry run tells about a cell.
+    """The outcome of a cell's dry run.
 
     Attributes:
         kind: cells of the same kind differ from their expected times by about the same factor.
-        seconds: of a whole simulation.
+        seconds: time of a whole simulation.
         models: bytes of the models of all clients.
     """
 
@@ -109,12 +109,12 @@ class Expected:
 
 @dataclass
 class Work:
-    """Runs of a sweep, in seconds of a slot.
+    """Runs of a sweep, in slot-seconds.
 
     Attributes:
-        runs: how many are pending.
+        runs: number of pending runs.
         pending: their time.
-        chain: the longest part of it that has to run in sequence.
+        chain: the longest part of it that must run in sequence.
         done: the time of what this sweep has run.
     """
 
@@ -124,7 +124,7 @@ class Work:
     done: float = 0.0
 
     def on(self, slots: int) -> float:
-        """The time of what is pending: the middle of the bounds of list scheduling (Graham, 1966)."""
+        """The time of the pending runs: the mean of the bounds of list scheduling (Graham, 1966)."""
         least = max(self.pending / slots, self.chain)
         most = self.pending / slots + self.chain * (1 - 1 / slots)
         return (least + most) / 2
@@ -139,14 +139,14 @@ class Running:
 
     @property
     def part(self) -> float:
-        """The part of their rounds that has been run, in [0, 1]."""
+        """The fraction of their rounds that has been run."""
         return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
 
 
 def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, Expected]:
-    """By unfinished cell, what a dry run of its method and network tells; each pair runs once.
+    """Outcomes of dry runs by cell; each pair of a method and a network runs at most once.
 
-    Cells whose dry run fails are left out; the sweep itself will record the cause.
+    Pairs without an unfinished cell are left out, and those that fail: the sweep will record the cause.
 
     Args:
         device: "cpu" or "cuda".
@@ -174,7 +174,7 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
 
 
 def _kind(config: Config, images: tuple[int, ...]) -> str:
-    """What the time depends on; of the hyperparameters, only non-real ones such as steps and variants."""
+    """What the time depends on; of the hyperparameters, all but floats, such as steps and variants."""
     counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
     schedule = (config.batch_size, config.epochs, config.dtype, config.precision)
     return json.dumps([config.method, counts, config.model, *images, *schedule], sort_keys=True)
@@ -183,8 +183,8 @@ def _kind(config: Config, images: tuple[int, ...]) -> str:
 class TimeLeft:
     """The remaining time of a sweep.
 
-    A simulation takes as long as expected, times the factor by which finished ones of its kind, or else of
-    any, differ from that. The sum is multiplied by the factor by which the sweep has been slower than this.
+    The expected time of a simulation is scaled by the factor by which finished ones of its kind, or else of
+    any kind, differ from theirs. The sum is scaled by the sweep's slowdown relative to this so far.
 
     Args:
         expected: by cell; other cells take the mean time.
@@ -194,13 +194,13 @@ class TimeLeft:
         self.scheduler = scheduler
         self.expected = expected
         self._rounds: dict[str, int] = {}  # by key of a running simulation
-        self._began: dict[str, int] = {}  # by key, the round from which on it counts as done by this sweep
+        self._began: dict[str, int] = {}  # by key, the round from which it counts as this sweep's work
         self._slots, self._active, self._now, self._busy = 1, 0, 0.0, 0.0
         self._measuring = False
         self._planned = [(len(cell.keys), cell.to_come) for cell in scheduler.cells]
 
     def update(self, now: float, slots: int, running: Sequence[Running]) -> None:
-        """Note which trials run now, a time in seconds. The clock starts when the first run has finished."""
+        """Note the trials that run at ``now``, in seconds. The clock starts when the first run finishes."""
         self._busy += (now - self._now) * self._active
         self._now, self._slots, self._active = now, slots, min(len(running), slots)
         stacks = [(stack.round, [trial.keys for trial in stack.trials]) for stack in running]
@@ -212,16 +212,16 @@ class TimeLeft:
 
     @property
     def seconds(self) -> float | None:
-        """None before the first run has finished."""
+        """Estimated seconds left; None before the first run has finished."""
         if not self._measuring:
             return None
         work = self.work()
-        # As if one run per slot had taken its time, so that a moment does not decide.
+        # As if one run per slot had taken the expected time, so that the first measurements do not dominate.
         usual = self._slots * work.pending / max(1, work.runs)
         return work.on(self._slots) * (self._busy + usual) / (work.done + usual) if usual else 0.0
 
     def work(self) -> Work:
-        """What is pending and done; a run that cells share counts once."""
+        """The pending and finished work; a run that cells share counts once."""
         work, counted, came = Work(), set[str](), self._came()
         for cell, seconds in zip(self.scheduler.cells, self._costs(), strict=True):
             rounds = cell.cell.config.rounds
@@ -255,8 +255,7 @@ class TimeLeft:
         return work
 
     def _came(self) -> float:
-        """The share of the runs to come that searches have asked for in the end; a guess before the first
-        end."""
+        """The share of their planned runs that finished searches have requested; a guess before the first."""
         ended = [
             (len(cell.keys) - known, to_come)
             for cell, (known, to_come) in zip(self.scheduler.cells, self._planned, strict=True)
@@ -291,7 +290,7 @@ class TimeLeft:
 
 
 def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
-    """The rounds of the steps of a search that have to run in sequence: of each rung, one.
+    """The rounds of the steps of a search that must run in sequence: one step per rung.
 
     A trial with the first ``seed`` of a search that runs from the first round to the last is alone in its
     bracket.
@@ -305,11 +304,11 @@ def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
 
 
 def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, less: str = "") -> str:
-    """The size and the duration of what a sweep has still to run; for a long one, how to run less.
+    """The size and the duration of a sweep's pending runs; for a long one, how to run less.
 
     Args:
-        slots: trials that run at a time.
-        cpus: cores of each.
+        slots: number of trials in parallel.
+        cpus: cores per trial.
         less: how to run a part, shown if this takes long.
     """
     scheduler, work = left.scheduler, left.work()

@@ -1,4 +1,4 @@
-"""Detects that Ray has died during a sweep; Tune would wait forever."""
+"""Detect that Ray has died during a sweep; otherwise, Tune would wait forever."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ with a page of log.
 """
 GRACE = 10.0
 """Seconds that the main thread has to end the sweep before the process is killed: the thread may be blocked
-in a call of Ray.
+in a Ray call.
 """
 
 
 def has_died(how: str) -> InvalidInput:
-    """The error for the death of Ray, which says how to continue."""
+    """The error for Ray's death, which says how to continue."""
     again = "a Ray that runs to the end; the same command continues, and finished trials are not run again"
     return Missing("Ray", how, again)
 
 
 class Guard:
-    """Context in which Ray's head node is regularly asked whether this machine's services still run.
+    """Context that regularly asks Ray's head node whether this machine's services are still running.
 
-    Everything that has been computed is in the ledger and in checkpoints, so the sweep need only end.
+    Finished work is in the ledger and in checkpoints, so the sweep only needs to end.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Guard:
         while not self._closing.wait(PERIOD):
             try:
                 nodes = ray.nodes()
-            except Exception:  # Ray has no class for it; afterwards there is no answer
+            except Exception:  # Ray has no class for this; it does not answer any more
                 return
             self._answered = time.monotonic()
             if not any(node["Alive"] for node in nodes if node["NodeID"] == here):

@@ -1,8 +1,8 @@
 """Successive halving over rounds: rungs, brackets and promotions.
 
 These are the brackets of Hyperband (Li et al., 2018, https://arxiv.org/abs/1603.06560, Algorithm 1), run
-synchronously: a rung is decided when all of its trials have ended. So the number of cores, the duration of a
-trial or an interruption do not change what is tried.
+synchronously: a rung is decided when all of its trials have ended. What is tried therefore does not depend on
+the number of cores, the duration of trials or interruptions.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Proposals(Protocol):
         """The numbers of at most ``count`` new trials; `PINNED_TRIAL` is the pinned configuration."""
 
     def warm_up(self, trial: int) -> int:
-        """The first rounds of a trial, whose accuracy is not informative."""
+        """Number of initial rounds in which a trial's accuracy is not informative."""
 
     def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
-        """The outcome of a trial after a round, and whether it stops there."""
+        """Receive the outcome of a trial after a round, and whether it stops there."""
 
 
 def cost(width: int, rungs: Sequence[int]) -> int:
@@ -49,7 +49,7 @@ def promoted(width: int) -> int:
 
 
 def brackets(proposals: Proposals, account: Account) -> Generator[Steps, Outcomes, dict[int, float]]:
-    """Brackets one after another, from the first rung, from the second, and so on, as far as the plan allows.
+    """Run brackets from the first rung, from the second, and so on in turn, as far as the plan allows.
 
     Returns:
         The values of the trials that reached the last round.
@@ -133,7 +133,7 @@ def _going_on(values: Mapping[int, float | None], until: int, following: int, ac
 def driven(
     search: Generator[Steps, Outcomes, T], outcome: Callable[[SearchStep], Outcome]
 ) -> tuple[list[Steps], T]:
-    """All steps of a search whose outcomes are known at once, batch by batch, and what it returns."""
+    """All steps of a search whose outcomes are known immediately, batch by batch, and what it returns."""
     batches = []
     try:
         batch = next(search)
@@ -145,5 +145,5 @@ def driven(
 
 
 def ranking(values: Mapping[int, float]) -> list[int]:
-    """Trials from the highest value to the lowest, the first of equals first."""
+    """Trials from the highest value to the lowest; ties keep the order of trials."""
     return sorted(values, key=lambda trial: (-values[trial], trial))

@@ -1,4 +1,4 @@
-"""Writes the results of a sweep for the report and for `dvc metrics`."""
+"""Write the results of a sweep for the report and for `dvc metrics`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def outcome(
     seconds: float = 0.0,
     manifest: Mapping[str, Any] | None = None,
 ) -> Results:
-    """What a scheduler has of a table.
+    """A table's results so far, from its scheduler.
 
     Args:
         table: the whole table.
         subset: the part that was selected.
         seconds: duration of the sweep.
-        manifest: of the table; by default what the download stage has written.
+        manifest: the table's manifest; by default the one that the download stage wrote.
     """
     return Results(
         table=name,

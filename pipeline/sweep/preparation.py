@@ -88,7 +88,7 @@ def download(name: str, part: Table | None = None) -> None:
     """Fetch and decode a table's data sets, and describe them in `data/manifests/<table>.json`.
 
     Args:
-        part: of the table; by default the one that `params.yaml` selects.
+        part: a part of the table; by default the one that `params.yaml` selects.
     """
     manifest = described(name, part or load_part(name))
     write_json(manifest_file(name), manifest)
@@ -97,9 +97,9 @@ def download(name: str, part: Table | None = None) -> None:
 
 
 def described(name: str, part: Table) -> dict[str, Any]:
-    """What the manifest of a table says of the data sets of a part of it, which are fetched if needed.
+    """The manifest of a table for the data sets of a part of it, which are fetched if needed.
 
-    For columns that the part leaves out, it lists the data sets that are ``absent`` here.
+    Of the columns that the part leaves out, it lists unavailable data sets as ``absent``.
     """
     names = dict.fromkeys(part.datasets.values())
     datasets = {dataset: _described(pfl.load(dataset)) for dataset in names}
@@ -117,9 +117,8 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: the download stage has not run, a data set has changed since then, a client that is
-            reported does not exist, or one has too few training samples for what a search and early stopping
-            hold out.
+        InvalidInput: the download stage has not run, a data set has changed since then, a reported client
+            does not exist, or one has too few training samples to hold out for a search and early stopping.
     """
     from pfl.data.plot import plot
     from pipeline.svg import svg_text

@@ -28,22 +28,22 @@ from pipeline.store.results import SEARCH_COLUMNS, RecordedStep
 from pipeline.sweep.collection import results_of
 
 OtherSearch = tuple[str | None, Sequence[RecordedStep]]
-"""The method of a cell elsewhere, None if not known, and the steps of its search."""
+"""The method of a cell in another table, None if unknown, and the steps of its search."""
 
 
 def import_trials(table: str, sources: Sequence[str]) -> list[str]:
     """Write the trials of other searches that fit a table to its `prior_file`, and return what was taken.
 
-    A cell takes trials of the cell with the same names of setting and row, if the method is the same. Only
-    trials that ran to the last round are taken, and of these the ones whose parameters are a configuration of
-    the cell's search. Their accuracies count relative to that of the cell's pinned configuration, which the
-    other search must have tried: so the other search may have had other data or fewer rounds.
+    A cell takes trials of the cell with the same setting and row names, if the method is the same. Only
+    trials that ran to the last round, and whose parameters are a configuration of the cell's search, are
+    taken. Their accuracies are relative to that of the cell's pinned configuration, which the other search
+    must have tried, so its data and rounds may differ.
 
     Args:
-        sources: tables with results, or files `search.csv` of reports.
+        sources: tables with results, or `search.csv` files of reports.
 
     Raises:
-        InvalidInput: a source has no searches, or nothing of them fits. No file is written then.
+        InvalidInput: a source has no searches, or no trial fits. In that case, no file is written.
     """
     wanted = cells(table, load_table(table))
     taken: list[PriorTrial] = []

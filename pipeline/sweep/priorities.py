@@ -1,4 +1,4 @@
-"""The pending runs of a table that fit into a time, those that tell most about the paper first."""
+"""The pending runs of a table that fit into a time limit, the most informative ones first."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PendingRun:
     """A simulation that the ledger does not have.
 
     Attributes:
-        cells: those that read their number off it.
-        seconds: its expected time, without the rounds that its checkpoint has.
+        cells: the cells that report a number of it.
+        seconds: its expected time, without the rounds in its checkpoint.
     """
 
     key: str
@@ -43,10 +43,10 @@ class PendingRun:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The pending runs that fit into a time, and the others, both in the order of `RULE`.
+    """The pending runs that fit into a time limit, and the others, both in the order of `RULE`.
 
     Attributes:
-        slots: how many run side by side.
+        slots: number of parallel runs.
     """
 
     chosen: tuple[PendingRun, ...]
@@ -62,7 +62,7 @@ def comparable_cells(table: Table) -> dict[Place, Published]:
     """The published numbers of a table's cells, without those that a table declares as incomparable.
 
     Raises:
-        InvalidInput: as `printed_cells`.
+        InvalidInput: as in `printed_cells`.
     """
     left_out = table.published.incomparable_rows if table.published else set()
     return {
@@ -79,8 +79,8 @@ def plan(
 
     Args:
         expected: by cell; other cells take the mean time.
-        slots: trials that run side by side.
-        seconds: what the chosen runs may take together.
+        slots: number of parallel runs.
+        seconds: time limit of the chosen runs together.
     """
     chosen: list[PendingRun] = []
     left_out: list[PendingRun] = []
@@ -126,14 +126,14 @@ def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expecte
 
 
 def share_left(trial: Trial) -> float:
-    """The share of a trial's rounds that its checkpoint does not have, if an earlier call began it."""
+    """The share of a trial's rounds that are not in a checkpoint of an earlier call."""
     rounds: int = trial.config["rounds"]
     begun = (checkpoint_folder(trial) / CHECKPOINT).exists()
     return 1 - (reached([trial]) or 0) // CHECKPOINT_EVERY * CHECKPOINT_EVERY / rounds if begun else 1.0
 
 
 def _leading(table: Table) -> dict[Place, int]:
-    """Of each column, the table's reference (0) and the other row with the highest published accuracy (1)."""
+    """Per column, the table's reference (0) and the other row with the highest published accuracy (1)."""
     printed = comparable_cells(table)
     leading: dict[Place, int] = {}
     for setting in table.settings:
@@ -142,7 +142,7 @@ def _leading(table: Table) -> dict[Place, int]:
             for (name, row), number in printed.items()
             if name == setting and number.is_accuracy
         }
-        # The reference first; of rows with equal numbers, the first of the table.
+        # The reference first; ties in the order of the table.
         ordered = sorted(rows, key=lambda row: (row != table.reference, -rows[row]))
         leading |= {(setting, row): position for position, row in enumerate(ordered[:2])}
     return leading

@@ -38,10 +38,10 @@ class Job:
 
     Attributes:
         root: the project's root folder.
-        source: of the data, as in `pfl.data.dataset.load`.
+        source: source of the data, as in `pfl.data.dataset.load`.
         sources: the digest of the simulator's files.
         keep_models: keep the final models, not only the records.
-        execution: of every trial, without its folders.
+        execution: options of every trial, without its folders.
     """
 
     root: str
@@ -52,7 +52,7 @@ class Job:
 
 
 ATTEMPTS = 3
-"""How often a trial whose process dies is started: one process may run out of memory, one may be lost with
+"""How often a trial is started if its process dies: one process may run out of memory, one may be lost with
 its node, and one may have died before Ray noticed.
 """
 
@@ -64,7 +64,7 @@ class SchedulerSearcher(Searcher):
     dies between two, the second fails at once.
 
     Args:
-        job: of all trials.
+        job: the job of all trials.
 
     Attributes:
         edited: whether a worker's sources differ from the sweep's; no further trial is then started.
@@ -148,7 +148,7 @@ class Clock(tune.Callback):
         self._tick()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Empty, for the same reason."""
+        """Empty, as in `SchedulerSearcher`."""
         return {}
 
 
@@ -156,7 +156,7 @@ class Worker(tune.Trainable):
     """Runs one trial or stack after another: starting a process costs more than a small simulation."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._said = queue.SimpleQueue[logging.LogRecord]()  # of `pfl`; this process's output is not shown
+        self._said = queue.SimpleQueue[logging.LogRecord]()  # by `pfl`; this process's output is not shown
         logging.getLogger("pfl").addHandler(QueueHandler(self._said))
         self.reset_config(config)
 
@@ -208,7 +208,7 @@ class Worker(tune.Trainable):
 def _import_simulator() -> None:
     """Import what runs trials, and exclude all imported objects from garbage collections.
 
-    Every trial begins with one. Those objects alone would take it 0.15 s, as long as a short trial.
+    Every trial begins with a collection, which would spend 0.15 s on them, as long as a short trial takes.
     """
     importlib.import_module("pfl.run.simulate")
     gc.freeze()

@@ -30,7 +30,7 @@ class Scheduler:
         curves: require accuracies by round in every record, even if the table does not report them.
 
     Attributes:
-        ledger: receives the records that are new.
+        ledger: receives new records.
         keeps_models: keep the models of final trials, not only their records.
         stacks: group trials that can be stacked, for devices on which this is faster.
         ran: number of simulations that were run.
@@ -65,8 +65,8 @@ class Scheduler:
         self._catch_up()
 
     def keep(self, keys: Iterable[str]) -> None:
-        """Leave out all simulations but ``keys``, and cells without any; start them in this order. There is
-        no search.
+        """Keep only the simulations ``keys``, started in this order, and the cells that have any. There must
+        be no search.
         """
         self._order = {key: place for place, key in enumerate(keys)}
         for cell in self.cells:
@@ -81,7 +81,7 @@ class Scheduler:
     @property
     def done(self) -> int:
         """Number of simulations that have ended, out of `total`."""
-        return len({key for cell in self.cells for key in tuple(cell.seen)})  # the display's thread asks, too
+        return len({key for cell in self.cells for key in tuple(cell.seen)})  # another thread reads, too
 
     @property
     def total(self) -> int:
@@ -122,14 +122,14 @@ class Scheduler:
         return dataclasses.replace(trial, moments=tuple(sorted(moments)))
 
     def batch_with(self, trial: Trial) -> list[Trial]:
-        """Further trials to run together with ``trial``, which `next` has just returned: those that one
-        training serves and, with `stacks`, those for its stack.
+        """Further trials to run together with ``trial``, which `next` has just returned: those that share its
+        training and, with `stacks`, those for its stack.
         """
-        # Models of trials together are not saved, and only some trials continue a checkpoint of a search.
+        # Trials that run together save no models, and only some trials continue a checkpoint of a search.
         if self.keeps_models or trial.phase == "search":
             return []
         adapts = any(declared.adaptation for declared in METHODS[trial.method].declarations().values())
-        if not self.stacks and not adapts:  # most methods; asking every open trial would take long
+        if not self.stacks and not adapts:  # most methods; checking every open trial would take long
             return []
         alike = stackable if self.stacks else train_alike
         batch: list[Trial] = []

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     import optuna
 
 WORST = 0.0
-"""The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
+"""The value of a trial that diverged: no accuracy is lower, so the sampler learns to avoid it."""
 
 FALSE_SELECTIONS = 0.05
-"""Largest probability with which a trial is selected that is no better than the pinned configuration."""
+"""Largest probability of selecting a trial that is no better than the pinned configuration."""
 
 
 def search(proposals: Proposals, plan: SearchPlan) -> Generator[Steps, Outcomes, Selection]:
@@ -59,15 +59,15 @@ def search(proposals: Proposals, plan: SearchPlan) -> Generator[Steps, Outcomes,
 def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[float | None]) -> Selection:
     """The challenger if it is better than the pinned configuration by a one-sided paired t-test over seeds.
 
-    The seeds are the unit: the accuracies of a seed are means over the same clients already. They must be
-    others than that by which the challenger was chosen, so that one test bounds the probability of a false
-    selection, whatever the number of trials. The differences are assumed to be normal; neither the variance
-    of a configuration nor the influence that a seed has on both need be equal.
+    Seeds are the unit, because a seed's accuracies are already means over the same clients. They must not
+    include the seed by which the challenger was chosen, so that one test bounds the probability of a false
+    selection, regardless of the number of trials. The differences are assumed to be normal; the variances of
+    the configurations, and the effects of seeds on both, may differ.
 
     Args:
-        challenger: its trial.
-        pinned, values: accuracies of the pinned configuration and of the challenger, by seed; None if one
-            failed, and then the pinned configuration stays.
+        challenger: number of its trial.
+        pinned, values: accuracies of the pinned configuration and of the challenger, by seed; None for a
+            failed one, in which case the pinned configuration is kept.
     """
     from scipy.special import stdtrit
 
@@ -85,7 +85,7 @@ def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
     """The plan of a search around a pinned configuration, in a table with ``seeds``.
 
     Raises:
-        InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
+        InvalidInput: the budget does not cover a single trial besides the pinned configuration.
     """
     halving = search.halving and not search.has_several_objectives
     compared_at = rungs(pinned.rounds, pinned.eval_every, warm_up_of(pinned)) if halving else (pinned.rounds,)
@@ -100,7 +100,7 @@ def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
 
 
 def warm_up_of(config: Config) -> int:
-    """The first rounds of a configuration, whose accuracy is not informative."""
+    """Number of initial rounds in which the accuracy is not informative."""
     return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
 
@@ -131,18 +131,18 @@ def planned(plan: SearchPlan) -> Steps:
 def on_validation(config: Config, share: float) -> Config:
     """``config`` with a share of the training samples held out, and minibatches smaller by the same factor.
 
-    So a local epoch has as many steps as in the final training, without a last minibatch of a few samples.
-    A search reads accuracies alone, so there are no other metrics, and its runs do not depend on them.
+    A local epoch then has as many steps as in the final training, without a last minibatch of a few samples.
+    Other metrics are dropped: a search reads only accuracies, and its runs should not depend on them.
     """
     batch_size = math.ceil(config.batch_size * (1 - share))
     return dataclasses.replace(config, validation=share, batch_size=batch_size, metrics=())
 
 
 class Study:
-    """Optuna's study around one pinned configuration, which is trial 0.
+    """An Optuna study around a pinned configuration, which is trial 0.
 
     Args:
-        pinned: validated.
+        pinned: the validated pinned configuration.
         search: from the table; its seed and the method's name seed the sampler.
         prior: trials of other searches. The first trials start from the best of them, and the sampler learns
             from them once the pinned configuration has its final accuracy, on which their gains are based.
@@ -164,7 +164,7 @@ class Study:
         self._conditional = {
             name: domain for name, domain in declared.items() if domain.when and domain.when[0] in self._space
         }
-        # Not the proposals of the search that the trials come from.
+        # Do not repeat the proposals of the search that the trials come from.
         imported = f" after {len(prior)} imported" if prior else ""
         seed = integer_seed(search.seed, f"search {pinned.method}{imported}") % 2**32
         self.algorithm = ALGORITHMS[search.algorithm](self._space, seed)
@@ -209,7 +209,7 @@ class Study:
         if value is None:
             self._study.tell(open_trial, state=TrialState.FAIL)
             return
-        if len(self._study.directions) == 1:  # Optuna has no intermediate values of several objectives
+        if len(self._study.directions) == 1:  # Optuna has no intermediate values for several objectives
             open_trial.report(value, step=until)
         if ended and until == self._pinned.rounds:
             self._study.tell(open_trial, [value, *outcome.others])
@@ -217,7 +217,7 @@ class Study:
             self._study.tell(open_trial, state=TrialState.PRUNED)
 
     def save(self, url: str, name: str) -> None:
-        """Copy the study into a storage of Optuna, in the place of one of the same name."""
+        """Copy the study into an Optuna storage, replacing one of the same name."""
         import optuna
 
         with suppress(KeyError):
@@ -233,7 +233,7 @@ class Study:
         if number == PINNED_TRIAL:
             pinned = {name: value for name, value in self._pinned_values.items() if self._active(name, {})}
             if any(value <= 0 for name, value in pinned.items() if getattr(self._space[name], "log", False)):
-                self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
+                self._trials.append(None)  # not on a logarithmic scale: the sampler does not learn of it
                 return pinned
             self._study.enqueue_trial(pinned)
         elif start := self.algorithm.start(number, {**self._pinned_values, **self._best[-1]}):
@@ -267,7 +267,7 @@ class Study:
             )
 
     def _active(self, name: str, params: Mapping[str, Any]) -> bool:
-        """Whether ``name`` is searched in a trial with ``params`` and otherwise the pinned values."""
+        """Whether ``name`` is searched in a trial with ``params``, and the pinned values for the rest."""
         declared = self._conditional.get(name)
         return declared is None or declared.active({**self._pinned.hyperparameters, **params})
 

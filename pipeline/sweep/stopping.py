@@ -22,23 +22,23 @@ def stoppable(name: str) -> Iterator[None]:
     would: finished work is in the ledger and in checkpoints, and Ray ends with this process.
 
     Args:
-        name: of a table or a figure, for the message.
+        name: name of a table or a figure, for the message.
     """
     noticed = threading.Event()
 
     def stop(number: int, _: FrameType | None) -> None:
         noticed.set()
-        signal.signal(number, signal.default_int_handler)  # said once
+        signal.signal(number, signal.default_int_handler)  # print the message once
         _say_stopped(name)
         raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     heeded = {number for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in heeded:  # signals are ignored, for example, in the background of a script
+    for number in heeded:  # ignored signals stay ignored, as in the background of a script
         signal.signal(number, stop)
 
     def watch() -> None:
-        while received := os.read(signals, 1):  # nothing, at the end
+        while received := os.read(signals, 1):  # empty at the end
             if received[0] in heeded and not noticed.wait(GRACE):
                 _say_stopped(name)
                 os._exit(128 + received[0])

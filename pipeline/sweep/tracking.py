@@ -1,7 +1,7 @@
-"""Passes finished runs, cells and reports to the tracker, during a sweep and after it.
+"""Pass finished runs, cells and reports to the tracker, during a sweep and after it.
 
 Nothing is read back, because results are in the ledger. If the tracker fails, the sweep logs a warning and
-tries again; `pfl track` passes what is missing later.
+tries again; `pfl track` passes missing entries later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BackgroundTracker(Tracker):
     """Passes entries to the tracker in a separate thread, so that no worker waits for it.
 
     Attributes:
-        lost: why the tracker takes no entries; None while it does.
+        lost: why the tracker fails; None while it works.
 
     >>> with BackgroundTracker(root, "digits") as tracker:  # doctest: +SKIP
     ...     tracker.run("dir-0.1/fedprox", record, trial=3)
@@ -60,11 +60,11 @@ class BackgroundTracker(Tracker):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._entries.put(None)
         self._closing.set()
-        # After an error the next sweep passes what is missing.
+        # After an error, the next sweep passes missing entries.
         self._thread.join(SECONDS_TO_STOP if error else None)
 
     def _pass_all(self) -> None:
-        """Pass every entry; after a failure, pass it again to a new tracker until it is taken."""
+        """Pass every entry; after a failure, pass it again to a new tracker until it is accepted."""
         tracker: Tracker | None = None
         while entry := self._entries.get():
             while True:
@@ -104,11 +104,10 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
     """Pass all of a table's records to the tracker, and return their number.
 
     Args:
-        successes: the table's in the ledger; results of its earlier sweeps are passed, too.
+        successes: the table's successful records in the ledger, including those of earlier sweeps.
 
     Raises:
-        InvalidInput: tracking is off, the table has no results yet, or none that can be read, or the tracker
-            fails.
+        InvalidInput: tracking is off, the table has no readable results, or the tracker fails.
     """
     if tracker_name() == OFF:
         turn_on = f"unset it for {DEFAULT}, or set it to the name of another tracker"

@@ -68,7 +68,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
             run(name, scheduler, table.resources, less=less)
         outcome = outputs.outcome(name, whole, subset, scheduler, time.monotonic() - began)
         outputs.write(outcome, scheduler)
-        if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
+        if table == whole and not outcome.failed:  # left by failed trials, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
     folder = results_folder(name)
@@ -135,13 +135,13 @@ def run(
 ) -> None:
     """Print an estimate and run the pending trials on Ray, which is imported only if there are any.
 
-    At the end, also after an error, the records are published.
+    At the end, even after an error, the records are published.
 
     Args:
-        name: of a table or a figure.
-        resources: of one trial.
+        name: name of a table or a figure.
+        resources: resources of one trial.
         expected: the outcome of `dry_runs`; by default they are run here.
-        seconds: how long this may take.
+        seconds: time limit.
         less: how to run a part, shown if this takes long.
 
     Raises:

@@ -50,7 +50,7 @@ class Sample:
 
     @property
     def facts(self) -> dict[str, int]:
-        """Its numbers."""
+        """The sample's counts."""
         return {
             "drawn": len(self.rows),
             "tables": self.tables,
@@ -66,7 +66,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
     Args:
         tables: by default all tables with published records.
         count: None means all records.
-        seed: of the sample; new records of a table change little of it.
+        seed: seed of the sample; new records of a table barely change the sample.
 
     Raises:
         InvalidInput: a table, or the whole ledger, has no published records.

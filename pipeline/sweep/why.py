@@ -59,7 +59,7 @@ def why(scheduler: Scheduler) -> list[str]:
 
 
 def _former(scheduler: Scheduler) -> Mapping[Kind, Sequence[RecordHead]]:
-    """Unused records of the same cells, which the pending trials may once have had."""
+    """Unused records of the same cells, which may once have belonged to the pending trials."""
     former: dict[Kind, list[RecordHead]] = {
         (cell.cell.id, candidate.trial.phase, candidate.trial.until, seed): []
         for cell in scheduler.cells
@@ -170,7 +170,7 @@ def _changed_since(commit: str) -> tuple[str, ...]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Each name once, the first of many."""
+    """Distinct names, at most `SHOWN` of them."""
     different = list(dict.fromkeys(names))
     more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
     return ", ".join(different[:SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Experiment trackers, one per file. A plugin adds one by an entry point of the group `pipeline.trackers`."""
+"""Experiment trackers, one per file. A plugin adds one through the entry-point group `pipeline.trackers`."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Tracker:
         """
 
     def run(self, cell: str, record: Record, trial: int | None) -> None:
-        """One run has finished.
+        """Called when a run has finished.
 
         Args:
             cell: "<setting>/<row>" in this table; the record itself may come from another table.
             record: its configuration, seed and numbers. Records with the same key have the same numbers.
-            trial: number of the search trial, 0 being the pinned configuration; None without a search.
+            trial: number of the search trial, 0 for the pinned configuration; None without a search.
         """
 
     def cell(self, result: CellResult) -> None:
-        """All runs of one cell have finished."""
+        """Called when all runs of a cell have finished."""
 
     def report(self, folder: Path) -> str:
-        """The table's report is in ``folder``; return a line that tells the user where to look, or ""."""
+        """Called when the report is in ``folder``; return a line that tells the user where to look, or ""."""
         return ""
 
 
@@ -58,5 +58,5 @@ TRACKERS: Registry[type[Tracker]] = Registry("tracker", "pipeline.trackers", onl
 
 
 def tracker_name() -> str:
-    """The name of the tracker that is used, which the environment variable PFL_TRACKER sets."""
+    """The name of the tracker in use, which the environment variable PFL_TRACKER sets."""
     return os.environ.get("PFL_TRACKER") or DEFAULT

@@ -23,10 +23,10 @@ CELL, REPORT = "cell", "report"
 """The phases of runs that do not belong to a trial."""
 
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
-"""As a step, it spreads any number of hues evenly."""
+"""Steps of this size spread any number of hues evenly."""
 
 Measure = tuple[str, float | None, int]
-"""Name, value, round; the round is 0 where there is none."""
+"""Name, value, round; the round is 0 if there is none."""
 
 
 def cell_tags(table: str, cell: str, record: Record) -> dict[str, str]:
@@ -52,7 +52,7 @@ def cell_tags(table: str, cell: str, record: Record) -> dict[str, str]:
 
 
 def colour(number: int) -> str:
-    """The colour of a cell in charts; MLflow's own are drawn at random and often alike.
+    """The colour of a cell in charts; MLflow's own are random and often similar.
 
     >>> colour(0), colour(1)
     ('#931f1f', '#426dd7')
@@ -73,7 +73,7 @@ def run_tags(record: Record, trial: int | None) -> dict[str, str]:
 
 
 def span_of(records: Sequence[Record]) -> tuple[int, int]:
-    """When the first of some simulations began and the last one ended, in milliseconds since 1970."""
+    """The start of the first simulation and the end of the last, in milliseconds since 1970."""
     ends = [datetime.fromisoformat(record.finished).timestamp() for record in records]
     lengths = [0.0 if record.failed else record.measured.wall_seconds for record in records]
     begins = (end - length for end, length in zip(ends, lengths, strict=True))
@@ -89,7 +89,7 @@ def run_name(record: Record, trial: int | None) -> str:
 
 
 def model_name(cell: str, record: Record) -> str:
-    """Without the characters that MLflow refuses in the name of a model."""
+    """The name of a run's models, without characters that MLflow rejects."""
     return re.sub(r"[/:.%\"']", "-", f"{cell}-seed-{record.seed}")
 
 
@@ -108,7 +108,7 @@ def parameters(record: Record) -> dict[str, str]:
 
 
 def measures(record: Record) -> list[Measure]:
-    """The numbers of a record; few names, since MLflow's pages slow down with every further one.
+    """The numbers of a record under few names, because every further one slows MLflow's pages down.
 
     The accuracies are those of the headline if every evaluation has it, else those that the table reports.
     """
@@ -145,7 +145,7 @@ def cell_records(result: CellResult) -> list[Record]:
 
 
 def outcome_tags(result: CellResult) -> dict[str, str]:
-    """The tags of a cell's run that its end adds; another ``outcome`` means other scores or parameters."""
+    """The tags added at the end of a cell's run; a new ``outcome`` means new scores or parameters."""
     keys = [[record.key for record in configuration.records] for configuration in result.configurations]
     content = json.dumps([result.status, keys, result.evaluation.model_dump()])
     seeds = sorted({record.seed for record in cell_records(result) if not record.failed})

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 SCHEMES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
-"""Schemes of MLflow's stores, besides those of its plugins. It writes to files only if it is told to."""
+"""Schemes of MLflow's stores, besides those of its plugins. It writes to files only on request."""
 
 KIND = "custom_model_development"
 """Experiment kind whose pages show runs and charts; for other kinds MLflow asks the user."""
@@ -41,21 +41,21 @@ UI = "http://127.0.0.1:5000"
 """Default address of `mlflow ui`."""
 
 VIEW = "mlflow.sharedViewState."
-"""Prefix of the tags of an experiment with the state of its page: of a view that MLflow's users share."""
+"""Prefix of the experiment tags that hold the state of a shared view of its page."""
 
 SHARED = "viewStateShareKey"
-"""The parameter of a page's address that names such a view."""
+"""The URL parameter that names such a view."""
 
 COLUMN = "column."
 """Prefix of the name of a view of one setting."""
 
-MOST_RUNS = 50_000  # that MLflow returns, far more than a table has
-METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
+MOST_RUNS = 50_000  # requested from MLflow, far more than a table has
+METRICS_PER_REQUEST = 900  # MLflow accepts 1000 metrics, parameters and tags together
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
 
 
 class MLflowTracker(Tracker):
-    """Writes to the experiment with the table's name; a run that was written in part is replaced."""
+    """Writes to the experiment with the table's name; a partly written run is replaced."""
 
     def __init__(self, root: Path, table: str):
         super().__init__(root, table)
@@ -117,10 +117,10 @@ class MLflowTracker(Tracker):
         tags = mapping.cell_tags(self.table, result.cell, records[0])
         known = self._runs.get(place)
         if known and known.data.tags.get("outcome", outcome["outcome"]) != outcome["outcome"]:
-            # MLflow takes no second value of a parameter, and keeps every point of a curve.
+            # MLflow accepts one value per parameter, and keeps every point of a curve.
             self._client.delete_run(self._runs.pop(place).info.run_id)
         run = self._parent(result.cell, tags, began)
-        for tag in outcome.items():  # first: a run that was written in part is replaced by another outcome
+        for tag in outcome.items():  # first, so that another outcome replaces a partly written run
             self._client.set_tag(run, *tag)
         self._log(run, mapping.cell_measures(result), ended, mapping.cell_parameters(result), records[0])
         for name in (f"{result.setting}.{result.row}", result.setting):  # the row's own, or the column's
@@ -132,8 +132,8 @@ class MLflowTracker(Tracker):
         self._log_models(result)
 
     def report(self, folder: Path) -> str:
-        """Attach the report to a run of its own; return the page that compares the cells, and how to see one
-        setting alone."""
+        """Attach the report to a separate run; return the URL of the page that compares the cells, and how to
+        see a single setting."""
         if known := self._runs.get(("", mapping.REPORT)):
             run = known.info.run_id
         else:
@@ -156,15 +156,15 @@ class MLflowTracker(Tracker):
         return line
 
     def _share_view(self, name: str, runs: str) -> None:
-        """Offer a page with the runs that match a filter, as ``SHARED`` in its address."""
-        # By itself, a page shows ten runs. A filter in the address would replace that of the view.
+        """Share a view of the runs that match a filter, which ``SHARED`` selects in a URL."""
+        # By default, a page shows ten runs. A filter in the URL would replace that of the view.
         view = {"searchFilter": runs, "runsHiddenMode": "SHOW_ALL"}
         self._client.set_experiment_tag(self._experiment, f"{VIEW}{name}", json.dumps(view))
 
     def _open_experiment(self) -> str:
         experiment = self._client.get_experiment_by_name(self.table)
         if experiment is None:
-            local = self._address.startswith("sqlite:")  # a server keeps the artifacts where it likes
+            local = self._address.startswith("sqlite:")  # a server chooses where it keeps artifacts
             location = (self.root.resolve() / "mlruns" / self.table).as_uri() if local else None
             return str(self._client.create_experiment(self.table, location, {"mlflow.experimentKind": KIND}))
         if experiment.lifecycle_stage == "deleted":
@@ -172,12 +172,12 @@ class MLflowTracker(Tracker):
         return str(experiment.experiment_id)
 
     def _parent(self, cell: str, tags: dict[str, str], began: int) -> str:
-        """The run of a cell, which is created if there is none."""
+        """The run of a cell, which is created if it is missing."""
         if (cell, mapping.CELL) not in self._runs:
             number = sum(phase == mapping.CELL for _, phase in self._runs)
             coloured = tags | {"mlflow.runColor": mapping.colour(number)}
             run = self._client.create_run(self._experiment, began, coloured, cell)
-            # Not RUNNING: a killed sweep would leave it so for ever. `cell` ends it.
+            # Not RUNNING, which a killed sweep would never end. `cell` ends it.
             self._client.update_run(run.info.run_id, status="SCHEDULED")
             for (owner, _), child in self._runs.items():
                 if owner == cell:  # its former parent was replaced
@@ -188,7 +188,7 @@ class MLflowTracker(Tracker):
     def _log(
         self, run: str, measures: Sequence[Measure], time: int, parameters: Mapping[str, str], record: Record
     ) -> None:
-        """Write numbers and parameters in as few requests as MLflow takes, and name the data set."""
+        """Write numbers and parameters in as few requests as MLflow allows, and name the data set."""
         from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
         metrics = [
@@ -206,7 +206,7 @@ class MLflowTracker(Tracker):
         self._client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
     def _log_models(self, result: CellResult) -> None:
-        """Enter the kept models of a cell's selected configuration. Their files stay where they are."""
+        """Log the kept models of a cell's selected configuration. Their files are not copied."""
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 
         name = mapping.score_name(result.evaluation)
@@ -233,7 +233,7 @@ class MLflowTracker(Tracker):
                 run, [Metric(name, reported(record, result.evaluation), ended, last, model)]
             )
             self._client.finalize_logged_model(model, LoggedModelStatus.READY)
-            # Last: a model that was entered in part is entered anew.
+            # Last, so that a partly logged model is logged again.
             self._client.log_outputs(run, [LoggedModelOutput(model, last)])
 
     def _end(self, place: tuple[str, str], run: str, status: str, ended: int) -> None:
@@ -242,8 +242,8 @@ class MLflowTracker(Tracker):
 
 
 def create(database: Path) -> None:
-    """Make an empty store unless there is one, all or nothing: MLflow cannot use one whose creation was cut
-    off, and fails where two processes create the same one."""
+    """Create an empty store atomically unless there is one: MLflow cannot use a partly created one, and fails
+    if two processes create the same one."""
     from mlflow import MlflowClient
 
     with folder_lock(database.parent):
@@ -258,8 +258,8 @@ def create(database: Path) -> None:
 
 
 def _quieten() -> None:
-    """Set what MLflow reads when it is imported: no telemetry, little output, and seconds instead of minutes
-    to wait for a server that is gone.
+    """Set what MLflow reads on import: no telemetry, little output, and seconds instead of minutes of waiting
+    for an unreachable server.
     """
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",

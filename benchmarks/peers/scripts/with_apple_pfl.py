@@ -35,7 +35,7 @@ class ShuffledDataset(PyTorchTensorDataset):
 
 
 class AveragingStatistics(PyTorchModel):
-    """Also averages the running statistics of batch norm, which pfl leaves as the last user's."""
+    """Also averages the running statistics of batch norm, which pfl leaves at the last user's."""
 
     def __init__(self, model, **kwargs):
         super().__init__(model, **kwargs)
@@ -57,7 +57,7 @@ class Timed(FederatedAveraging):
 
 
 class Evaluation(TrainingProcessCallback):
-    """On the test samples, in the first process."""
+    """Evaluates on the test samples, in the first process."""
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
         if work.due(central_iteration + 1) and get_ops().distributed.global_rank == 0:

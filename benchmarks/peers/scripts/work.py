@@ -1,6 +1,6 @@
 """The work that every script does, and its record: what the benchmark hands out and what it gets back.
 
-It imports torch and numpy alone, as it runs in the environment of each framework.
+It imports only torch and numpy, because it runs in the environment of each framework.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Work:
         return self.samples(self.partition["train"][client])
 
     def test_samples(self) -> tuple[Tensor, Tensor]:
-        """Of all clients."""
+        """The test samples of all clients."""
         return self.samples(list(chain.from_iterable(self.partition["test"])))
 
     def network(self) -> nn.Module:
@@ -140,7 +140,7 @@ class Record:
     """What a script measures.
 
     Attributes:
-        framework: its distribution.
+        framework: name of its distribution.
         setting: its settings for speed, in words.
         spans: of each participant's local training: round, start and end in seconds of `time.time`, samples.
         accuracies: in per cent, by round.
@@ -165,8 +165,8 @@ class Record:
         A round's local training lasts from its first participant's start to the last one's end.
         """
         rounds = {span[0] for span in self.spans}
-        spans = {number: [span for span in self.spans if span[0] == number] for number in rounds}
-        training = sum(max(span[2] for span in of) - min(span[1] for span in of) for of in spans.values())
+        by_round = [[span for span in self.spans if span[0] == number] for number in rounds]
+        training = sum(max(span[2] for span in spans) - min(span[1] for span in spans) for spans in by_round)
         startup = min(span[1] for span in self.spans) - self.work.began
         self.write_figures(sum(span[3] for span in self.spans), training, startup, tensors(model))
 

@@ -26,17 +26,17 @@ def cifar(
     kind: str,
     content: str,
 ) -> Definition:
-    """The definition of one of the data sets.
+    """The definition of CIFAR-10 or CIFAR-100.
 
     Args:
-        folder: in the archive, of the other files.
+        folder: folder of the files in the archive.
         train, test: the batches of the official training and test set.
-        meta: the file with the names of the classes.
+        meta: the file with the class names.
         kind: the prefix of a label's key, as in "fine_label".
     """
 
     def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-        """The official order: the training batches, then the test batch."""
+        """Append the training batches, then the test batch."""
         out.expect(IMAGES)
         with tarfile.open(files[0]) as opened:
             counts = []
@@ -52,7 +52,7 @@ def cifar(
 
 
 def _unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
-    """The dictionary in a member of an archive, whose checksum was verified: a pickle can run code."""
+    """The dictionary in a member of an archive with a verified checksum, as a pickle can run code."""
     file = archive.extractfile(member)
     assert file is not None, member
     content: dict[str, Any] = pickle.load(file, encoding="latin1")

@@ -28,13 +28,13 @@ def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
     ]
 
     def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-        """The official archive or its files, unpacked or not, or an image folder of upright letters."""
+        """Read the official archive or its files, unpacked or not, or an image folder of upright letters."""
         with open_tree(files[0]) as tree:
             idx = find_idx(tree, names)
             if idx is None:
                 return _image_folder.read(files, out)
             out.expect(samples)
-            # NIST stores images column by column; transposed here, so that letters are upright
+            # NIST stores images column by column; transposing them makes the letters upright
             n_train = append_idx(idx, tree.open, out, lambda block: np.swapaxes(block, 1, 2))
         return Content(tuple(classes), n_train)
 

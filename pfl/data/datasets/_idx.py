@@ -56,10 +56,10 @@ def _append(
 
 
 def find_idx(tree: Tree, names: Sequence[str]) -> list[str] | None:
-    """The idx files of these names in a tree, gzipped or not, in any folder; None if there is none.
+    """The idx files with these names in any folder of a tree, gzipped or not; None if there are none.
 
     Raises:
-        InvalidInput: there are some of them.
+        InvalidInput: only some of them exist.
     """
     by_name = {PurePosixPath(name).name.removesuffix(".gz"): name for name in tree.names}
     if not by_name.keys() & set(names):

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 OF_SYSTEMS = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
-"""Files and folders that operating systems add; hidden ones, whose names begin with a dot, as well."""
+"""Files and folders added by operating systems. Names that begin with a dot are ignored as well."""
 
 _BLOCK = 1024
 _BLOCK_BYTES = 1 << 28
 """Maximum size of the decoded images in memory."""
 _THREADS = 4
 _THREADS_PAY = 3 * 128 * 128
-"""Minimum number of values of an image for decoding in threads; below, contention for the GIL costs more."""
+"""Minimum number of values per image for decoding in threads; below, GIL contention costs more."""
 
 
 class Labelled(NamedTuple):
@@ -47,8 +47,8 @@ class Labelled(NamedTuple):
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """Append the training images, then the test images; in greyscale if all images are grey.
 
-    If the file names of a split are consecutive numbers, for example the official indices of CIFAR-10, it is
-    in the order of these numbers. Otherwise it is sorted by class and file name.
+    A split whose file names are consecutive numbers, for example the official indices of CIFAR-10, is in the
+    order of these numbers. Any other split is sorted by class and file name.
     """
     (path,) = files
     with open_tree(path) as tree:
@@ -62,7 +62,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
-    """The images of a tree with a folder per class, without train and test; all are training images."""
+    """The images of a tree of class folders without train and test, all for training; None otherwise."""
     files = sorted(PurePosixPath(name) for name in _images(tree))
     if not files or {len(path.parts) for path in files} not in ({2}, {3}):
         return None
@@ -77,7 +77,7 @@ def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, .
 
 
 def _images(tree: Tree) -> list[str]:
-    """The names of all image files, without those that an operating system or an editor keeps."""
+    """The names of all image files, without hidden ones and those added by operating systems."""
     return [name for name in tree.names if _is_visible(name) and _suffix(name) in SUFFIXES]
 
 
@@ -90,17 +90,17 @@ def _is_visible(name: str) -> bool:
 
 
 def _in_order(classes: set[str]) -> tuple[str, ...]:
-    """Class names sorted; by number if all are different numbers, so that label 2 is the folder 2."""
+    """Sorted class names, in numerical order if all are distinct numbers, so that 10 follows 9."""
     if all(name.isdecimal() for name in classes) and len(set(map(int, classes))) == len(classes):
         return tuple(sorted(classes, key=int))
     return tuple(sorted(classes))
 
 
 def _left_out(tree: Tree, images: Sequence[Labelled]) -> Iterator[str]:
-    """A note on folders without images, and one on other files in the folders of the classes.
+    """Notes on folders without images and on other files next to the images.
 
     Raises:
-        InvalidInput: there are more images, such as val/<class>/1.png.
+        InvalidInput: the tree has further images, such as val/<class>/1.png.
     """
     chosen = {image.name for image in images}
     if more := [name for name in _images(tree) if name not in chosen]:
@@ -120,7 +120,7 @@ def _left_out(tree: Tree, images: Sequence[Labelled]) -> Iterator[str]:
 
 
 def _alike(classes: Sequence[str]) -> Iterator[str]:
-    """A note on classes whose names look alike; those of one letter may differ in case."""
+    """Notes on classes whose names look alike; single letters may differ in case."""
     first: dict[str, str] = {}
     for name in classes:
         plain = unicodedata.normalize("NFKC", name).strip()
@@ -130,7 +130,7 @@ def _alike(classes: Sequence[str]) -> Iterator[str]:
 
 
 def _numbered(images: list[Labelled]) -> list[Labelled]:
-    """The images of a split in the order of their files' numbers if these are consecutive, else unchanged."""
+    """The images of a split, ordered by file number if these are consecutive, otherwise unchanged."""
     stems = [PurePosixPath(image.name).stem for image in images]
     if not stems or not all(stem.isdecimal() for stem in stems):
         return images
@@ -176,7 +176,7 @@ def find_images(
 
 
 def _odd(tree: Tree) -> str:
-    """A file that is not where image folders have their images, for an error message."""
+    """A file outside of the layout of an image folder, for an error message."""
     images = _images(tree)
     if not images:
         return repr(tree.names[0]) if tree.names else "an empty folder"
@@ -186,7 +186,7 @@ def _odd(tree: Tree) -> str:
 
 @contextmanager
 def _huge_images_refused() -> Iterator[None]:
-    """Inside, an image of more than `PIL.Image.MAX_IMAGE_PIXELS` pixels raises an error, not a warning."""
+    """A context in which images above `PIL.Image.MAX_IMAGE_PIXELS` are an error, not a warning."""
     from PIL.Image import DecompressionBombWarning
 
     with warnings.catch_warnings():
@@ -207,13 +207,13 @@ def append_images(
     """Decode the images and append them with their labels.
 
     Args:
-        mode: mode of Pillow: RGB for three channels or L for one.
+        mode: Pillow's mode: RGB for three channels or L for one.
         size: target size if ``out`` has none; None means that all images already have one size.
         stored: decode with `as_stored`, for a published data set; otherwise with `converted`.
         columns: ``writer`` or ``domain``, one per image, if there are any.
 
     Raises:
-        InvalidInput: an image cannot be decoded, or its size differs from the first.
+        InvalidInput: an image cannot be decoded, or its size differs from that of the first.
     """
     size = out.size or size
     first, _ = decode(tree, images[0].name, mode, size, stored)
@@ -245,7 +245,7 @@ def append_images(
 def decode(
     tree: Tree, name: str, mode: str, size: Resize | None = None, stored: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """An image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB, and how that differs from the file.
+    """An image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB, and how it differs from the file.
 
     Raises:
         InvalidInput: it cannot be decoded.

@@ -15,7 +15,7 @@ from pfl.data.cache import ArrayWriter, Content
 from pfl.data.definition import MOST_UNNAMED
 
 SAMPLES = ("images", "samples")
-"""Names of the array of samples, of which a file has one."""
+"""Names for the array of samples; a file has exactly one of them."""
 
 OWN = ("labels", "n_train", "classes", "writer", "domain", "domains")
 _INDICES = ("labels", "writer", "domain")
@@ -26,13 +26,13 @@ _IMAGES = (
 )
 _SAMPLES = "arrays samples (N, ...) of finite floats or non-negative integers, and labels (N,)"
 _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
-"""Of samples: those that NumPy, torch and a file of rows have in common."""
+"""Accepted dtypes of samples: those that NumPy, torch and the cache support."""
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """Append ``images`` or ``samples`` with ``labels`` in pooled order, the training set first.
 
-    ``n_train`` is the number of samples by default. ``classes`` and ``domains`` are names, ``writer`` and
+    ``n_train`` defaults to the number of samples. ``classes`` and ``domains`` are names, ``writer`` and
     ``domain`` integers (N,). Any further array (N,) of integers or strings is a column. Nothing is unpickled.
     """
     (path,) = files
@@ -45,10 +45,10 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 def checked(
     arrays: Mapping[str, np.ndarray], where: str
 ) -> tuple[np.ndarray, dict[str, np.ndarray], Content]:
-    """The samples, their labels and other columns by name, and the rest of the content of ``arrays``.
+    """The samples, the labels and other columns by name, and the remaining content of ``arrays``.
 
     Raises:
-        InvalidInput: an array of the data set ``where`` is missing or has another form.
+        InvalidInput: an array of the data set ``where`` is missing or invalid.
     """
 
     def require(holds: object, accepted: str) -> None:
@@ -117,13 +117,13 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name.
 
     Raises:
-        InvalidInput: the file is damaged or has pickled objects.
+        InvalidInput: the file is damaged or contains pickled objects.
     """
     try:
         with np.load(path, allow_pickle=False) as stored:
             check_archive(path)
             return {name: stored[name] for name in stored.files}
-    except InvalidInput:  # of an archive
+    except InvalidInput:  # from `check_archive`
         raise
     except Exception as error:  # zip, zlib, memory and header errors have no common type
         raise InvalidInput("dataset", str(path), f"an .npz file without pickled objects ({error})") from error
@@ -134,7 +134,7 @@ def _described(array: np.ndarray) -> str:
 
 
 def _channels_first(images: np.ndarray) -> np.ndarray:
-    if images.ndim == 2:  # square images, flat
+    if images.ndim == 2:  # flattened square images
         for channels in (1, 3):
             side = math.isqrt(images.shape[1] // channels)
             if channels * side * side == images.shape[1]:

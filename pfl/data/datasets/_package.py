@@ -9,10 +9,10 @@ from pfl.core.errors import Missing
 
 
 def required(module: str, dataset: str) -> Any:
-    """A module of the package that has a data set.
+    """A module of the package that contains ``dataset``.
 
     Raises:
-        InvalidInput: the package is not installed.
+        Missing: the package is not installed.
     """
     package = module.partition(".")[0]
     try:

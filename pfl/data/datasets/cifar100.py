@@ -15,7 +15,7 @@ cifar100 = cifar(
     test="test",
     meta="meta",
     kind="fine_label",
-    # Of a lossless copy whose counts are official and whose training images have the known channel means
+    # From a lossless copy with the official counts and the known channel means of the training images,
     # 129.304166, 124.069963 and 112.434050.
     content="f3fb448d38912a161928da0f6be410977df1d07dd76552e64922d9e81c07f971",
 )

@@ -12,7 +12,7 @@ from pfl.data.definition import Definition, RemoteFile
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """90,000 training and 90,000 validation images as the training set, then 90,000 test images."""
+    """Append 90,000 training and 90,000 validation images as the training set, then 90,000 test images."""
     with open_tree(files[0]) as tree:
         train, test, classes = find_images(tree, train=("train", "valid"))
         out.expect(len(train) + len(test))

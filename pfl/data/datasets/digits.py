@@ -12,7 +12,7 @@ from pfl.data.definition import Definition
 
 
 def read(_files: Sequence[Path], out: ArrayWriter) -> Content:
-    """Grey levels 0..16 are scaled to 0..255; every fifth image of a class is a test image."""
+    """Scale grey levels from 0..16 to 0..255; every fifth image of a class is a test image."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -25,9 +25,9 @@ LISTS = tuple(f"{domain}_{split}.txt" for domain in DOMAINS for split in ("train
 
 _SITE = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
 
-# MD5 sums that others state, as the source publishes none. Of the archives: awslabs/Renate
+# The source publishes no MD5 sums. Those of the archives are from awslabs/Renate
 # (src/renate/benchmark/datasets/vision_datasets.py) and shift-happens-benchmark/icml-2022
-# (shifthappens/tasks/imagenet_d/imagenet_d.py). Of the lists: Renate and the loader of the library DDG.
+# (shifthappens/tasks/imagenet_d/imagenet_d.py), those of the lists from Renate and the loader of DDG.
 _ARCHIVES = (
     "cd0d8f2d77a4e181449b78ed62bccf1e",
     "720380b86f9e6ab4805bb38b6bd135f8",
@@ -53,7 +53,7 @@ _LISTS = (
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """A fixed random 30 % of every class and domain; images of the official training lists come first.
+    """Append a fixed random 30 % of every class and domain, the official training images first.
 
     ``files`` are the domains' archives, then for each domain the lists of training and test images.
     """
@@ -64,7 +64,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """The official lists beside the domains' unpacked archives, or an image folder without domains."""
+    """Read the official lists with the domains' unpacked archives, or an image folder without domains."""
     with open_tree(files[0]) as tree:
         if not set(tree.names) & set(LISTS):
             return _image_folder.read(files, out)
@@ -118,7 +118,7 @@ domainnet = Definition(
     read=read,
     files=(
         *(
-            # clipart and painting: the version cleaned of duplicates, which the official lists refer to
+            # clipart and painting: the version without duplicates, to which the official lists refer
             RemoteFile(
                 f"{_SITE}{'groundtruth/' if domain in ('clipart', 'painting') else ''}{domain}.zip", md5
             )

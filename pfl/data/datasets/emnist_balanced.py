@@ -5,6 +5,6 @@ from __future__ import annotations
 from pfl.data.datasets._emnist import CHARACTERS, emnist
 
 MERGED = "cijklmopsuvwxyz"
-"""Small letters that share the class of their capital."""
+"""Lower-case letters that share a class with their capital."""
 
 emnist_balanced = emnist("balanced", [c for c in CHARACTERS if c not in MERGED], samples=131_600)

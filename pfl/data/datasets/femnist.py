@@ -31,7 +31,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """A folder or archive with by_class/ and by_write/, as in NIST's archives, or with LEAF's JSON files."""
+    """Read a folder or archive with NIST's by_class/ and by_write/, or with LEAF's JSON files."""
     with open_tree(files[0]) as tree:
         folders = {part for folder in tree.folders for part in PurePosixPath(folder).parts[:2]}
         if {"by_class", "by_write"} <= folders:
@@ -58,7 +58,7 @@ def _join(by_class: Tree, by_write: Tree, out: ArrayWriter) -> Content:
 
 
 def _pictures(tree: Tree, other: str) -> list[str]:
-    """The names of the images of NIST in a tree, apart from those in the folder ``other``."""
+    """The names of NIST's images in a tree, except those in the folder ``other``."""
     return [name for name in tree.names if name.endswith(".png") and other not in name.split("/")]
 
 
@@ -74,7 +74,7 @@ def _labelled(tree: Tree, name: str, label_of: dict[bytes, int]) -> Labelled:
 
 
 def _read_leaf(tree: Tree, out: ArrayWriter) -> Content:
-    """Read the JSON files that LEAF's preprocessing writes: its train and test folders, or else all_data.
+    """Read the JSON files of LEAF's preprocessing: the folders train and test, or otherwise all_data.
 
     A file contains ``users`` and ``user_data``: {user: {"x": [[784 numbers in [0, 1]], ...], "y": [label]}}.
     """
@@ -97,7 +97,7 @@ def _read_leaf(tree: Tree, out: ArrayWriter) -> Content:
 
 
 def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """The writers in a file of LEAF: name, images (n, 1, 28, 28), labels (n,)."""
+    """Yield each writer in a LEAF file: name, images (n, 1, 28, 28), labels (n,)."""
     try:
         data = parse_json(tree.read(name))
         if sorted(data["users"]) != sorted(data["user_data"]):

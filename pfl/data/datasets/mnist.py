@@ -17,13 +17,13 @@ _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """The official order: 60,000 training images, 10,000 test images."""
+    """Append 60,000 training images, then 10,000 test images, in the official order."""
     out.expect(mnist.samples)
     return Content(CLASSES, n_train=append_idx(files, lambda path: path.open("rb"), out))
 
 
 def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """A folder or archive of the official files, unpacked or not, or an image folder."""
+    """Read a folder or archive of the official files, unpacked or not, or an image folder."""
     with open_tree(files[0]) as tree:
         names = find_idx(tree, [file.name.removesuffix(".gz") for file in mnist.files])
         if names is None:
@@ -44,6 +44,6 @@ mnist = Definition(
         RemoteFile(_MIRROR + "t10k-labels-idx1-ubyte.gz", md5="ec29112dd5afa0611ce80d1b7f02629c"),
     ),
     alternative=read_copy,
-    # Of a copy whose pixels and labels are those of the four official files, byte for byte.
+    # From a copy whose pixels and labels equal those of the four official files byte for byte.
     content="28e0a3c69b91244c7cad5062e0aa95719769d1e29457ad6e4b231ce2182fe064",
 )

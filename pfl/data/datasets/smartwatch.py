@@ -19,7 +19,7 @@ def read(_files: Sequence[Path], out: ArrayWriter) -> Content:
     """Acceleration and rotation about three axes at 50 Hz, from the package seglearn (BSD licence).
 
     Each of the 140 series is cut into windows without overlap. The columns are ``subject``, ``side`` (left or
-    right) and ``series``: windows of one series are much alike, so ``by:series`` would be easy.
+    right) and ``series``. Windows of one series are very similar, so ``by:series`` would be easy.
     """
     watch = required("seglearn.datasets", "smartwatch").load_watch()
     for i, (series, label) in enumerate(zip(watch["X"], watch["y"], strict=True)):

@@ -15,7 +15,7 @@ _LIST = "val/val_annotations.txt"
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """100,000 training images, then the 10,000 validation images as the test set.
+    """Append 100,000 training images, then the 10,000 validation images as the test set.
 
     The official test set has no labels. The classes are the sorted WordNet ids.
     """
@@ -28,9 +28,9 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """The unpacked archive, or an image folder with train/<WordNet id>/ and val/<WordNet id>/ or test/.
+    """Read the unpacked archive, or an image folder with train/<WordNet id>/ and val/<WordNet id>/ or test/.
 
-    Where the validation images are in folders of their classes, images in test/ have no labels.
+    If val/ has class folders, test/ is ignored: it has no labels.
     """
     with open_tree(files[0]) as tree:
         if any(name.endswith(_LIST) for name in tree.names):
@@ -45,7 +45,7 @@ def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 def _validation(tree: Tree, classes: Sequence[str]) -> list[Labelled]:
     """The validation images sorted by class and file name; a line of the list has file, WordNet id, box."""
-    official = f"tiny-imagenet-200/{_LIST}"  # in an unpacked archive, without the folder around it
+    official = f"tiny-imagenet-200/{_LIST}"  # an unpacked archive may lack the outer folder
     name = next((name for name in tree.names if name.endswith(_LIST)), official)
     lines = tree.read(name).decode().splitlines()
     rows = sorted((wnid, file) for file, wnid, *_ in (line.split("\t") for line in lines))
@@ -59,9 +59,8 @@ tiny_imagenet = Definition(
     samples=110_000,
     read=read,
     files=(
-        # The MD5 is not published by the source. ContinualAI/avalanche
-        # (avalanche/benchmarks/datasets/tiny_imagenet/tiny_imagenet.py), and loaders that are independent of
-        # it, state the same.
+        # The source publishes no MD5. This one is stated by ContinualAI/avalanche
+        # (avalanche/benchmarks/datasets/tiny_imagenet/tiny_imagenet.py) and by independent loaders.
         RemoteFile(
             "http://cs231n.stanford.edu/tiny-imagenet-200.zip", md5="90528d7ca1a48142e341f4ef8d21d0de"
         ),

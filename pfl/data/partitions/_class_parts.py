@@ -18,10 +18,10 @@ from pfl.data.rule import ClassesRule, Draw, PoolingRule, Split
 class ClassParts(ClassesRule, PoolingRule):
     """Each class is shuffled and cut into one equal part per client; the remainder is unused.
 
-    A client gets the next unassigned part of each class that it drew. Parts that nobody drew are unused.
+    A client gets the next unassigned part of each class that it drew. Undrawn parts are unused.
 
-    With ``released`` and ``seed=777`` this is the partition of SPFL's scripts to the image
-    (https://github.com/MondayCat/PLGA, SPFL/dataset/fede_dataset_split_v1.py and dataset_v4.py): numpy's
+    With ``released`` and ``seed=777``, this is exactly the partition of SPFL's scripts
+    (https://github.com/MondayCat/PLGA, SPFL/dataset/fede_dataset_split_v1.py and dataset_v4.py): NumPy's
     legacy generator shuffles the classes in turn and then draws the clients' classes, and the first images
     of each part are for training. Training samples keep that order.
     """

@@ -1,4 +1,4 @@
-"""Base of the rules of FedCAC: clients draw their samples independently of each other."""
+"""Base of FedCAC's rules: clients draw their samples independently of each other."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class By(PoolingRule):
     """All values with at least ``min`` samples or, if a number of clients is given, that many at random.
 
-    Clients are sorted by value: numbers by size, names by letter.
+    Clients are sorted by value, numerically or alphabetically.
     """
 
     argument: ClassVar[str | None] = "column"

@@ -21,7 +21,7 @@ class ClassSets(PoolingRule):
     """``0-4/2-6/0x4+9x4+3`` means three sets: classes 0 to 4, 2 to 6, and 0, 9 and 3 with ratio 4:4:1.
 
     The sets are assigned to the clients in turn. A class is cut into equal parts, one per client that has it.
-    A client gets its whole parts or, if its set has weights, as much of them as the ratio allows.
+    A client gets its entire parts or, if its set has weights, as much of them as the ratio allows.
     """
 
     argument: ClassVar[str | None] = "sets"
@@ -52,10 +52,10 @@ class ClassSets(PoolingRule):
         weights = [sets[client % len(sets)] for client in range(draw.clients)]
         members = draw.shuffled_classes()
         parts = [
-            iter(np.array_split(members[c], max(1, sum(c in of for of in weights))))
+            iter(np.array_split(members[c], max(1, sum(c in own for own in weights))))
             for c in range(draw.classes)
         ]
-        return [self._take({c: next(parts[c]) for c in of}, of) for of in weights]
+        return [self._take({c: next(parts[c]) for c in own}, own) for own in weights]
 
     def _take(self, own: dict[int, np.ndarray], weights: dict[int, int]) -> np.ndarray:
         """Select a client's samples from its parts of its classes."""

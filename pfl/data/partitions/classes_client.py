@@ -1,4 +1,4 @@
-"""Own random classes for every client, equally many samples of each (FedCAC, "pathological")."""
+"""Independent random classes for every client, with equal numbers of each (FedCAC, "pathological")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pfl.data.rule import ClassesRule
 
 @dataclass(frozen=True)
 class ClassesClient(ClassesRule, OwnDraws):
-    """Each client draws its classes independently; clients may share classes. All clients have one size."""
+    """Each client draws its classes independently; clients may share classes. All have the same size."""
 
     def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
         chosen = np.argsort(rng.random((clients, classes)), axis=1)[:, : self.classes]

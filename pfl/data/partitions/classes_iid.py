@@ -12,7 +12,7 @@ from pfl.data.rule import Draw
 
 @dataclass(frozen=True)
 class ClassesIid(ClassParts):
-    """The classes are drawn once for all clients; the head still has a row for every class there is."""
+    """The classes are drawn once for all clients; the head still has a row for every class."""
 
     def draws(self, draw: Draw) -> np.ndarray:
         return np.tile(draw.rng.choice(draw.classes, self.classes, replace=False), (draw.clients, 1))

@@ -1,4 +1,4 @@
-"""Own random classes for every client, in equal parts of the training set (SPFL and PLGA, "non-IID")."""
+"""Independent random classes for every client, in equal parts of the training set (SPFL, PLGA, "non-IID")."""
 
 from __future__ import annotations
 

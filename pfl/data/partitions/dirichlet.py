@@ -13,10 +13,10 @@ from pfl.data.rule import Draw, PoolingRule, redrawn
 
 @dataclass(frozen=True)
 class Dirichlet(PoolingRule):
-    """Each class is divided by shares drawn from Dir(alpha) over the clients; every sample is used once.
+    """Each class is divided among the clients by shares from Dir(alpha); every sample is used once.
 
-    The cap: a client that already has an average number of samples (N / clients) gets nothing of the next
-    class, so sizes vary far less than without the cap. The partition is redrawn until every client has
+    The cap: a client that already has the average number of samples (N / clients) gets nothing of further
+    classes, so sizes vary far less than without the cap. The partition is redrawn until every client has
     ``min`` samples; after 1,000 redraws, single samples are moved to the clients with too few.
     """
 
@@ -42,7 +42,7 @@ class Dirichlet(PoolingRule):
         return [np.concatenate(of_client) for of_client in zip(*pieces, strict=True)]
 
     def counts(self, sizes: np.ndarray, draw: Draw) -> np.ndarray:
-        """Number of samples of each class, of ``sizes``, for each client: (classes, clients)."""
+        """Number of samples per class and client, (classes, clients), given the classes' ``sizes``."""
         clients, average = draw.clients, sizes.sum() / draw.clients
         counts = np.zeros((len(sizes), clients), np.int64)
         for c in np.flatnonzero(sizes):
@@ -59,7 +59,7 @@ def top_up(counts: np.ndarray, minimum: int) -> int:
     """Move single samples, in place, until every column of ``counts`` (classes, clients) sums to ``minimum``.
 
     A client with too few samples gets one of a class that it has, from the largest client with a sample to
-    spare. If no client can spare one, the class is arbitrary.
+    spare. If no client can spare such a sample, the class is arbitrary.
 
     Returns:
         The number of samples moved.

@@ -1,4 +1,4 @@
-"""Own Dirichlet class proportions for every client, all clients of one size (Hsu et al., 2019)."""
+"""Dirichlet class proportions drawn for every client, with clients of equal size (Hsu et al., 2019)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DirichletClient(OwnDraws):
     """Each client draws its class proportions from a symmetric Dir(alpha), as in FedCAC.
 
     Proportions are rounded to counts by the largest remainder or, with ``fling_rounding``, as in FedCAC's
-    code: floor(x + 1/2) for one class after the other while samples remain; the last class gets the rest.
+    code: floor(x + 1/2), class by class, while samples remain; the last class gets the rest.
     """
 
     argument: ClassVar[str | None] = "alpha"

@@ -1,4 +1,4 @@
-"""Dirichlet shares of every class of the official training set alone."""
+"""Dirichlet shares of every class over the clients, on the official training set only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pfl.data.rule import Draw
 
 @dataclass(frozen=True)
 class DirichletTrain(Dirichlet):
-    """Like ``dirichlet``, but without the official test images: clients test on a part of their data."""
+    """Like ``dirichlet``, but without the official test images: clients test on part of their data."""
 
     pool: ClassVar[str] = "official training set"
 

@@ -1,4 +1,4 @@
-"""Index lists from a JSON file: pfl's own, or one of FL-bench, NIID-Bench, PFLlib or LEAF."""
+"""Index lists from a JSON file in the format of pfl, FL-bench, NIID-Bench, PFLlib or LEAF."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 TEST = 0.25
-"""Share of a client's samples that forms its test set if the file does not say which do."""
+"""Share of a client's samples that forms its test set if the file does not specify it."""
 
 Part = Literal["train", "test", "all"]
 OWN: tuple[Part, ...] = ("train", "test")
 LONGEST = 200
-"""Most letters in a client's name."""
+"""Maximum length of a client's name."""
 
 SIZES = "Size of samples for labels in clients"
-"""PFLlib's key of the samples of each label that a client has: [[label, number], ...] for each client."""
+"""PFLlib's key of the clients' label counts: [[label, number], ...] for each client."""
 
 
 class FileContent(NamedTuple):
-    """What a file says of each client, by its name.
+    """The content of a file, by client name.
 
     Attributes:
-        indices: lists of pooled indices: ``train`` and ``test``, or ``all`` if the file does not divide them.
+        indices: lists of pooled indices: ``train`` and ``test``, or ``all`` if the file does not split them.
         counts: instead of indices, the number of samples of each label.
-        note: what the file leaves open, and how it was decided.
+        note: what the file does not specify, and how it was decided.
     """
 
     indices: dict[str, dict[Part, list[int]]]
@@ -48,10 +48,10 @@ class FileContent(NamedTuple):
 class File(Rule):
     """The indices refer to the pooled images: the training set first, each split in the order of its source.
 
-    If all client names are numbers, clients are in numeric order, else in the order of the file. In files of
-    other programs, what is left open is drawn with the partition's seed: the test samples of NIID-Bench's
-    clients (25 %, stratified), and the samples of PFLlib's and LEAF's, which only state how many of each
-    label there are (25 % of them for testing, as in PFLlib not stratified).
+    Clients are in numerical order if all their names are numbers, otherwise in the order of the file. What
+    other programs' files omit is drawn with the partition's seed. For NIID-Bench, these are the test samples
+    (25 %, stratified). PFLlib and LEAF only count the samples of each label, so all samples are drawn, 25 %
+    of them for testing (not stratified, as in PFLlib).
     """
 
     argument: ClassVar[str | None] = "path"
@@ -83,7 +83,7 @@ class File(Rule):
         return train, test
 
     def _drawn(self, dataset: Dataset, counts: Sequence[Mapping[int, int]]) -> list[np.ndarray]:
-        """For each client as many random samples of each label as it has."""
+        """Random samples for each client, with the number of each label from ``counts``."""
         rng = generator(self.seed, "partition")
         needed = sum(map(Counter, counts), Counter[int]())
         pools = {}
@@ -146,7 +146,7 @@ class File(Rule):
         return document
 
     def _readers(self) -> dict[str, Callable[[dict[str, Any]], FileContent]]:
-        """The readers of other programs' files, by the keys that only these have."""
+        """The readers of other programs' files, by the keys that identify these."""
         return {
             "data_indices": self._fl_bench,
             "separation": self._fl_bench,
@@ -181,7 +181,7 @@ class File(Rule):
         return FileContent(indices, {})
 
     def _pfllib(self, document: dict[str, Any]) -> FileContent:
-        """PFLlib's config.json, which counts the samples of each label that a client has."""
+        """PFLlib's config.json, which states each client's label counts."""
         clients = self._value(document, SIZES, list, "PFLlib's numbers of samples of each label")
         counts = {}
         for client, pairs in enumerate(clients):
@@ -255,6 +255,6 @@ class File(Rule):
 
 
 def _in_order(clients: Mapping[str, object]) -> list[str]:
-    """The names of the clients, in numeric order if all are numbers."""
+    """The names of the clients, in numerical order if all are numbers."""
     numbers = all(name.isdecimal() for name in clients)
     return sorted(clients, key=int) if numbers else list(clients)

@@ -12,7 +12,7 @@ from pfl.data.rule import ClassesRule, Draw, PoolingRule
 
 @dataclass(frozen=True)
 class Pathological(ClassesRule, PoolingRule):
-    """The numbers of clients per class differ by at most one; they share the class equally."""
+    """The numbers of clients per class differ by at most one; the clients of a class share it equally."""
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
@@ -40,7 +40,7 @@ def deal(clients: int, each: int, classes: int, rng: np.random.Generator) -> np.
     take a class twice.
 
     Returns:
-        bool (clients, classes): which client has which class.
+        bool (clients, classes): whether the client has the class.
     """
     left = np.full(classes, clients * each // classes)
     left[rng.permutation(classes)[: clients * each % classes]] += 1

@@ -1,4 +1,4 @@
-"""Equally many shards of the samples sorted by label for every client (McMahan et al., AISTATS 2017)."""
+"""Equal numbers of shards of the label-sorted samples for every client (McMahan et al., AISTATS 2017)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _read(channel, at, numbers, CHANNELS: tl.constexpr, PIXELS: tl.constexpr):
-    """Numbers of one channel, which are counted over all images, and their offsets."""
+    """Offsets and values of elements of one channel, which are numbered over all images."""
     offset = (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
     return offset, tl.load(channel + offset, mask=at < numbers, other=0).to(tl.float32)
 
@@ -38,7 +38,7 @@ def normalise(
     MASKED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Batch norm of one channel of one client: images (clients, B, CHANNELS, PIXELS), B * PIXELS numbers.
+    """Batch norm of one channel of one client: images (clients, B, CHANNELS, PIXELS), B * PIXELS values.
 
     ``moments`` (clients, 2, CHANNELS) are the mean and the inverse of the standard deviation.
     """
@@ -80,7 +80,7 @@ def normalise(
         tl.store(out + offset, result.to(out.dtype.element_ty), mask=at < numbers)
     tl.store(moments + client * 2 * CHANNELS + channel, mean)
     tl.store(moments + (client * 2 + 1) * CHANNELS + channel, deviation)
-    moved = momentum * tl.minimum(count, 1.0)  # without real images the statistics stay
+    moved = momentum * tl.minimum(count, 1.0)  # without real images, the statistics are unchanged
     unbiased = variance * count / tl.maximum(count - 1, 1.0)
     before = tl.load(running_mean + client * m_client + channel)
     tl.store(running_mean + client * m_client + channel, before + moved * (mean - before))
@@ -106,7 +106,7 @@ def normalise_gradient(
     MASKED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Gradients of what `normalise` takes, of one channel of one client."""
+    """Gradients of the inputs of `normalise`, for one channel of one client."""
     client = tl.program_id(1).to(tl.int64)
     channel = tl.program_id(0)
     begin = client * numbers * CHANNELS + channel * PIXELS

@@ -1,9 +1,8 @@
 """A convolution and its gradients.
 
-It is a product of matrices: a row is an output pixel, a column an output channel, and what is summed over
-runs over the input channels and taps. Each row's inputs are read where they are, so no matrix of them is ever
-stored. The tiles of such a product have at least 16 channels; for fewer, the narrow kernels add up plain
-products.
+It is a matrix product: rows are output pixels, columns are output channels, and the sum is over input
+channels and taps. The inputs of a row are read in place, so that their matrix is never stored. The tiles of
+such a product have at least 16 channels; for fewer, the narrow kernels sum plain products.
 """
 
 # Triton's compiler reads annotations and default arguments by its own rules.
@@ -93,12 +92,12 @@ def input_gradient(
 ):
     """A tile of M pixels and N channels of the gradient of one client's images.
 
-    ``IN``, ``ROWS`` and ``COLUMNS`` are of the result's gradient, ``OUT`` and so on of the images'. With a
-    stride S a tile's pixels have one remainder of their row and of their column by S: these pixels meet the
-    same taps, every S-th one.
+    ``IN``, ``ROWS`` and ``COLUMNS`` refer to the result's gradient, ``OUT`` and so on to the images'. With
+    stride S, the rows and the columns of a tile's pixels have the same remainder modulo S: these pixels use
+    the same taps, every S-th one.
     """
-    SHORT: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # taps along a side that a pixel meets
-    OWN_ROWS: tl.constexpr = (OUT_ROWS + STRIDE - 1) // STRIDE  # of one remainder
+    SHORT: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # taps along a side that a pixel uses
+    OWN_ROWS: tl.constexpr = (OUT_ROWS + STRIDE - 1) // STRIDE  # rows with the same remainder
     OWN_COLUMNS: tl.constexpr = (OUT_COLUMNS + STRIDE - 1) // STRIDE
     client = tl.program_id(1).to(tl.int64)
     remainder = tl.program_id(2) % (STRIDE * STRIDE)
@@ -148,7 +147,7 @@ def input_gradient(
 
 @triton.jit
 def _own_sums(parts, client, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, BIAS: tl.constexpr):
-    """Where one client's sums of the weights' gradient and of the bias's are, in this program's part."""
+    """Pointers to one client's sums of the weight and the bias gradient, in this program's part."""
     clients = tl.num_programs(1).to(tl.int64)
     parts += tl.program_id(2) * clients * (WEIGHTS + BIAS * BIASES)
     return parts + client * WEIGHTS, parts + clients * WEIGHTS + client * BIASES
@@ -176,10 +175,10 @@ def weight_gradient(
     N: tl.constexpr,
     R: tl.constexpr,
 ):
-    """A tile of N output channels and R taps of the weights' gradient, over a part of one client's pixels.
+    """A tile of N output channels and R taps of the weight gradient, over a part of one client's pixels.
 
-    The parts (parts, ...) are for the caller to add up, in a fixed order. Each has (clients, OUT, IN, SIDE,
-    SIDE) numbers, and then, with a bias, those of its gradient (clients, OUT).
+    The caller adds up the parts (parts, ...) in a fixed order. Each consists of the weight gradient (clients,
+    OUT, IN, SIDE, SIDE), followed, with a bias, by the bias gradient (clients, OUT).
     """
     TAPS: tl.constexpr = IN * SIDE * SIDE
     TILES: tl.constexpr = (TAPS + R - 1) // R
@@ -244,12 +243,11 @@ def narrow_convolve(
     GROUPS: tl.constexpr,
     SHARES: tl.constexpr,
 ):
-    """As `convolve` for few channels: GROUPS times M output pixels and all channels of one client, in plain
-    products.
+    """Like `convolve`, with plain products, for few channels: GROUPS * M pixels, all channels of one client.
 
-    A thread keeps the sums of a pixel of each group in registers. ``SHARES``, which divides IN, threads share
-    the input channels of a pixel. ``BACK`` means that the images are the gradient of a result (of stride 1),
-    and the weights those that made it, (IN, OUT, SIDE, SIDE): what comes out is the gradient of the images.
+    A thread keeps the sums of one pixel per group in registers. ``SHARES`` threads, a divisor of IN, share
+    the input channels of a pixel. With ``BACK``, the images are the gradient of a result of stride 1, and the
+    weights those of the forward pass, (IN, OUT, SIDE, SIDE); the output is the gradient of the images.
     """
     TAPS: tl.constexpr = SIDE * SIDE
     OWN: tl.constexpr = IN // SHARES
@@ -273,10 +271,10 @@ def narrow_convolve(
     for tap in range(TAPS):
         down = tap // SIDE
         right = tap % SIDE
-        for of in tl.static_range(OWN):
+        for channel_in in tl.static_range(OWN):
             values = ()
             for group in tl.static_range(GROUPS):
-                place = corners[group] + of * (ROWS * COLUMNS) + down * COLUMNS + right
+                place = corners[group] + channel_in * (ROWS * COLUMNS) + down * COLUMNS + right
                 if PADDING:
                     y = ys[group] + down
                     x = xs[group] + right
@@ -287,9 +285,9 @@ def narrow_convolve(
             sums = ()
             for channel in tl.static_range(OUT):
                 if BACK:
-                    factor = tl.load(factors + (of * OUT + channel) * TAPS + (TAPS - 1 - tap))
+                    factor = tl.load(factors + (channel_in * OUT + channel) * TAPS + (TAPS - 1 - tap))
                 else:
-                    factor = tl.load(factors + (channel * IN + of) * TAPS + tap)
+                    factor = tl.load(factors + (channel * IN + channel_in) * TAPS + tap)
                 for group in tl.static_range(GROUPS):
                     sums = sums + (totals[channel * GROUPS + group] + values[group] * factor.to(tl.float32),)
             totals = sums
@@ -329,12 +327,12 @@ def narrow_weight_gradient(
     M: tl.constexpr,
     N: tl.constexpr,
 ):
-    """As `weight_gradient` for few channels: N output channels, which divide OUT, by one row of taps."""
+    """Like `weight_gradient`, for few channels: N output channels, a divisor of OUT, by one row of taps."""
     TAPS: tl.constexpr = IN * SIDE * SIDE
     PIXELS: tl.constexpr = OUT_ROWS * OUT_COLUMNS
     client = tl.program_id(1).to(tl.int64)
     weights, biases = _own_sums(parts, client, OUT * TAPS, OUT, BIAS)
-    line = tl.program_id(0) // (OUT // N)  # row of taps, counted over all channels
+    line = tl.program_id(0) // (OUT // N)  # row of taps, numbered over all channels
     channel = tl.program_id(0) % (OUT // N) * N
     source = line // SIDE
     down = line % SIDE

@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _shifted(logits, image, images, CLASSES: tl.constexpr, C: tl.constexpr):
-    """One client's logits (M, C) less the largest of each image; -inf in the place of further classes."""
+    """One client's logits (M, C) minus the maximum of each image; -inf in the padding of the classes."""
     category = tl.arange(0, C)
     place = logits + image[:, None] * CLASSES + category[None, :]
     real = (image[:, None] < images) & (category[None, :] < CLASSES)
@@ -33,7 +33,7 @@ def cross_entropy(
     M: tl.constexpr,
     C: tl.constexpr,
 ):
-    """The mean cross-entropy of one client's logits (B, CLASSES), M images at a time; ``counts`` the real."""
+    """The mean cross-entropy of one client's logits (B, CLASSES), M at a time; ``counts`` of real images."""
     client = tl.program_id(0).to(tl.int64)
     logits += client * images * CLASSES
     labels += client * images
@@ -69,7 +69,7 @@ def cross_entropy_gradient(
     M: tl.constexpr,
     C: tl.constexpr,
 ):
-    """The gradient of M images' logits of one client, see `cross_entropy`."""
+    """The gradient of one client's logits of M images, see `cross_entropy`."""
     client = tl.program_id(1).to(tl.int64)
     logits += client * images * CLASSES
     image = tl.program_id(0) * M + tl.arange(0, M)

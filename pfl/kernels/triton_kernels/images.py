@@ -1,4 +1,4 @@
-"""Images of a batch from those of a data set."""
+"""Images of a batch, selected from a data set."""
 
 # Triton's compiler reads annotations and default arguments by its own rules.
 # mypy: ignore-errors
@@ -21,7 +21,7 @@ def scaled_images(
     PIXELS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A block of one image's numbers, uint8, times its channel's ``scale`` plus ``shift``; and its label."""
+    """A block of one uint8 image, times its channel's ``scale`` plus ``shift``; and the image's label."""
     place = tl.program_id(0).to(tl.int64)
     chosen = tl.load(index + place)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

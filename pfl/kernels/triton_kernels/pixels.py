@@ -1,4 +1,4 @@
-"""Positions of pixels and taps from their running numbers over several images or channels."""
+"""Positions of pixels and taps from their flat indices over several images or channels."""
 
 # Triton's compiler reads annotations and default arguments by its own rules.
 # mypy: ignore-errors
@@ -10,13 +10,13 @@ import triton.language as tl
 
 @triton.jit
 def place_of(pixel, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Image, row and column of pixels that are counted over all images."""
+    """Image, row and column of pixels that are numbered over all images."""
     return (pixel // (ROWS * COLUMNS)).to(tl.int64), pixel // COLUMNS % ROWS, pixel % COLUMNS
 
 
 @triton.jit
 def tap_of(r, SIDE: tl.constexpr):
-    """Channel, row and column of taps that are counted over all channels."""
+    """Channel, row and column of taps that are numbered over all channels."""
     return r // (SIDE * SIDE), r // SIDE % SIDE, r % SIDE
 
 
@@ -47,6 +47,6 @@ def offset_of(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Of pixels by channels, in one client's images (B, CHANNELS, ROWS, COLUMNS)."""
+    """Offsets (pixels, channels) in one client's images (B, CHANNELS, ROWS, COLUMNS)."""
     place = image * (CHANNELS * ROWS * COLUMNS) + row * COLUMNS + column
     return place[:, None] + channel[None, :] * (ROWS * COLUMNS)

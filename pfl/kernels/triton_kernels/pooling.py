@@ -25,9 +25,9 @@ def pool(
     PADDING: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Max pooling and ReLU: a block of the result's numbers, which are counted over all planes.
+    """Max pooling and ReLU: a block of the result's values, which are numbered over all planes.
 
-    ``taps`` says which pixel of each window is the largest, as torch chooses it, or -1 where ReLU gives 0.
+    ``taps`` receives the position of each window's maximum, chosen like torch, or -1 where ReLU gives 0.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     plane, row, column = place_of(at, OUT_ROWS, OUT_COLUMNS)
@@ -62,11 +62,11 @@ def pool_gradient(
     PADDING: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A block of the gradient of what `pool` takes: each pixel adds up the windows in which it is chosen.
+    """A block of the gradient of the input of `pool`: each pixel sums over the windows in which it is chosen.
 
-    ``ROWS`` and ``COLUMNS`` are of the result's gradient, ``OUT_ROWS`` and ``OUT_COLUMNS`` of the images.
+    ``ROWS`` and ``COLUMNS`` refer to the result's gradient, ``OUT_ROWS`` and ``OUT_COLUMNS`` to the images.
     """
-    WINDOWS: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # along a side, to which a pixel belongs
+    WINDOWS: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # windows along a side that contain a pixel
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     plane, row, column = place_of(at, OUT_ROWS, OUT_COLUMNS)
     total = tl.zeros((BLOCK,), tl.float32)

@@ -18,8 +18,8 @@ class Sources:
     """The code that computed a result.
 
     Attributes:
-        commit: in a checkout; of an installed package its name and version, of a mere copy "unknown".
-        dirty: what decides numbers is in no commit, or an installed file was edited.
+        commit: the commit of a checkout, name and version of an installed package, or else "unknown".
+        dirty: whether a file that affects results is not committed, or was edited after installation.
         sources: the SHA-256 of the simulator's files.
     """
 
@@ -29,7 +29,7 @@ class Sources:
 
     @property
     def version(self) -> str | None:
-        """Of the installed package; None where the code is not one."""
+        """The version of the installed package; None for other code."""
         name, _, version = self.commit.partition(" ")
         return version if name == DISTRIBUTION else None
 
@@ -59,7 +59,7 @@ def commit() -> Sources:
 
 
 def knows(root: Path, file: str) -> bool:
-    """Whether a file is in the newest commit of the checkout ``root``; to be staged does not count."""
+    """Whether a file is in the newest commit of the checkout ``root``; staged files do not count."""
     return git(root, "cat-file", "-e", f"HEAD:./{file}") is not None
 
 

@@ -24,10 +24,10 @@ class Record:
     Attributes:
         key: the identity of the result (`pfl.run.trials.trial_key`).
         sources: the code that computed it.
-        finished: when, as an ISO 8601 time.
-        result: None where the simulation failed.
+        finished: time of completion in ISO 8601.
+        result: None if the simulation failed.
         error: why it failed, in one line.
-        until: the round after which the simulation paused; None where it ran to its end.
+        until: the round after which the simulation paused; None if it ran to its end.
     """
 
     key: str
@@ -81,12 +81,12 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        """Whether there are no numbers; a diverged simulation has some, and would diverge again."""
+        """Whether there is no result; a diverged simulation has one, and would diverge again."""
         return self.result is None
 
     @property
     def failure(self) -> str | None:
-        """Why the record holds no valid result, in a few words; None where it holds one."""
+        """Why the record has no valid result, in a few words; None if it has one."""
         if self.result is None:
             return self.error
         diverged = self.result.metrics.diverged_at
@@ -105,16 +105,16 @@ class Record:
 
     @property
     def metrics(self) -> Metrics:
-        """Of the `success`."""
+        """The metrics of the result."""
         return self.success.metrics
 
     @property
     def measured(self) -> Measured:
-        """Of the `success`."""
+        """The measurements of the result."""
         return self.success.measured
 
     def expected_key(self) -> str:
-        """The key that follows from the content."""
+        """The key computed from the content."""
         return trial_key(
             self.config,
             self.data_checksum,
@@ -125,21 +125,21 @@ class Record:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The row as a JSON object, which has the fields of the result and of the sources as its own."""
+        """The record as a JSON object, with the fields of the result and of the sources at the top level."""
         values: dict[str, Any] = json_ready(self)
         result, sources = values.pop("result", {}), values.pop("sources")
         return {**values, **result, **sources}
 
     def to_line(self) -> bytes:
-        """The row as a line of a file, with a checksum and without the line's end."""
+        """The record as a line of the ledger, with a checksum and without a newline."""
         return with_checksum(json.dumps(self.to_json(), separators=(",", ":")).encode())
 
 
 def checked(line: bytes) -> bytes:
-    """A row without its checksum.
+    """A record without its checksum, which is verified.
 
     Raises:
-        ValueError: the line is not what was written; the message says why.
+        ValueError: the checksum is missing or wrong.
     """
     content, checksum = split_checksum(line)
     if checksum is None:
@@ -150,17 +150,17 @@ def checked(line: bytes) -> bytes:
 
 
 def checksum_of(content: bytes) -> str:
-    """The SHA-256 of a row without its checksum."""
+    """The SHA-256 of a record without its checksum."""
     return hashlib.sha256(content).hexdigest()
 
 
 def with_checksum(content: bytes) -> bytes:
-    """A row, as a JSON object, with its checksum as the last field."""
+    """A record, as a JSON object, with its checksum as the last field."""
     return content[:-1] + _CHECKSUM + checksum_of(content).encode() + b'"}'
 
 
 def split_checksum(line: bytes) -> tuple[bytes, str | None]:
-    """A row without its checksum, and the checksum that it has; None if it has none."""
+    """A record without its checksum, and the checksum; None if it has none."""
     content, field, checksum = line.rpartition(_CHECKSUM)
     return (content + b"}", checksum[:-2].decode(errors="replace")) if field else (line, None)
 

@@ -32,15 +32,15 @@ def run_trial(
     on_round: OnRound | None = None,
     measure: Measure | None = None,
 ) -> list[Record]:
-    """Run ``trial`` and return its records, one per seed; with ``measure``, with what it returned.
+    """Run ``trial`` and return its records, one per seed, which include the results of ``measure``.
 
     Args:
-        execution: its ``save`` is a folder here, where the models of each seed go into ``<key>.pt``, and its
-            ``checkpoint_dir`` one that no other trial uses.
+        execution: here ``save`` is a folder, which gets the models of each seed as ``<key>.pt``, and no other
+            trial may use ``checkpoint_dir``.
 
     Raises:
         InvalidInput: data, partition or code are not those that the trial names.
-        Edited: the source has changed since this process began.
+        Edited: the source has changed since this process started.
     """
     (records,) = run_trials([trial], dataset, partition, execution, on_round, measure)
     return records
@@ -54,21 +54,21 @@ def run_trials(
     on_round: OnRound | None = None,
     measure: Measure | None = None,
 ) -> list[list[Record]]:
-    """Run trials of the same seeds together, whose configurations are `pfl.run.validation.stackable`; one
-    training serves those that train alike.
+    """Run trials with the same seeds and `pfl.run.validation.stackable` configurations together; those that
+    train alike share one training.
 
-    They are evaluated at the moments of the first, and they pause where it does. If memory does not suffice,
-    each seed of each trial runs by itself.
+    They are evaluated at the moments of the first trial, and pause when it does. If memory runs out, each
+    seed of each trial runs separately.
 
     Args:
-        execution: as for `run_trial`; models of several trials are not saved.
+        execution: as for `run_trial`; ``save`` requires a single trial.
 
     Returns:
-        The records of each.
+        The records of each trial.
 
     Raises:
         InvalidInput: data, partition or code are not those that a trial names.
-        Edited: the source has changed since this process began.
+        Edited: the source has changed since this process started.
     """
     from pfl.engine.device import forget_peak, resolve_device
     from pfl.run.simulate import simulate_together
@@ -100,7 +100,7 @@ def run_trials(
             [Record.of(trial, result.seed, result) for result in of_seeds]
             for trial, of_seeds in zip(trials, results, strict=True)
         ]
-    # Here, since the error would keep what is in memory.
+    # Outside the handler, because the error would keep tensors alive.
     if foreign:
         # Only these trials use the folder, so its checkpoint comes from other sources.
         log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
@@ -134,7 +134,7 @@ def _check(trials: Sequence[Trial], dataset: Dataset, partition: Division) -> No
 
 
 def _separate(models: Path, keys: Mapping[int, str]) -> None:
-    """Split the first seed's file into one per seed, as another sweep may run other seeds together."""
+    """Split the first seed's file into one per seed, because another sweep may combine other seeds."""
     from pfl.engine import checkpoint
     from pfl.engine.model_file import read_models
 

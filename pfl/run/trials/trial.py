@@ -21,17 +21,17 @@ class Trial:
     """One configuration of one cell, to be run with one or more seeds.
 
     Attributes:
-        table, cell, setting, row: where in a table the result belongs; no part of the key.
-        partition_name: of the partition in that table, as its files are called; no part of the key.
+        table, cell, setting, row: where in a table the result belongs; not part of the key.
+        partition_name: name of the partition and its files in that table; not part of the key.
         phase: "search" on the validation part, "final" on the full training data.
         config: `Config.to_dict` of a validated configuration.
-        dataset, partition, clients: what `pfl.data` makes the data and the partition from.
-        data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
-            seed has one of its own.
+        dataset, partition, clients: the arguments from which `pfl.data` makes the data and the partition.
+        data_checksum, partition_checksum: their expected checksums; that of the partition by seed if each
+            seed has its own.
         behaviour: the name that the code must have (`pfl.run.fingerprint`).
-        moment: the one that its cell reads, which is shown while it runs; no part of the key.
-        moments: those that every evaluation has, as in `pfl.core.config.Execution`; no part of the key, since
-            a row shows which it has.
+        moment: the one that its cell reads, which is shown while it runs; not part of the key.
+        moments: those of every evaluation, as in `pfl.core.config.Execution`; not part of the key, because
+            a record shows which it has.
         until: the round after which it pauses; the trial without it continues from there. Default: the last.
     """
 
@@ -59,7 +59,7 @@ class Trial:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The key of each seed's row."""
+        """The key of each seed's record."""
         return [
             trial_key(
                 self.config, self.data_checksum, self.partition_of(seed), seed, self.behaviour, self.until
@@ -74,13 +74,13 @@ class Trial:
 
     @property
     def common(self) -> Hashable:
-        """What trials that run together have in common, beside configurations that allow it."""
+        """What trials that run together have in common, in addition to stackable configurations."""
         divided = tuple(map(self.partition_of, self.seeds))
         return self.phase, self.dataset, divided, self.seeds, self.moment, self.until
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:
-        """The trial that `json_ready` made into a dictionary.
+        """The inverse of `json_ready`.
 
         A hyperparameter that is newer than the trial has its default, which is not part of the key.
 
@@ -113,10 +113,10 @@ def trial_key(
     behaviour: str,
     until: int | None = None,
 ) -> str:
-    """The identity of a result: everything that decides its numbers, and nothing else.
+    """The identity of a run: a hash of everything that determines its result, and nothing else.
 
-    Its ``behaviour`` (`pfl.run.fingerprint`) stands for the code, so that an edit that moves no number makes
-    no result stale. What is at its default is left out, so that a new option makes none stale either.
+    ``behaviour`` (`pfl.run.fingerprint`) stands for the code, so that an edit without effect on results makes
+    none stale. Options at their defaults are left out, so that a new option makes none stale either.
     """
     content = {
         "config": non_defaults(config),

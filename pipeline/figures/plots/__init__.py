@@ -13,4 +13,4 @@ def _plot(module: ModuleType) -> Plot:
 
 
 PLOTS: Registry[Plot] = Registry("plot", "pipeline.figures.plots", _plot)
-"""By the name of a family, its plot; ``SIMULATES`` in a file is False if the partitions are enough."""
+"""Plots by the name of their family; a file sets ``SIMULATES = False`` if the partitions are enough."""

@@ -15,7 +15,7 @@ SPREAD = "share of the image above half of the map's largest value"
 
 
 def measure(runs: FigureRuns) -> Numbers:
-    """How far each network's maps spread, by image; the maps themselves are images."""
+    """The spread of each network's maps, by image; the maps themselves are in ``images``."""
     ((_, per_seed),) = runs.measurements(probe)
     measurement = per_seed[0][-1]
     points = [

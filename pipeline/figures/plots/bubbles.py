@@ -30,7 +30,7 @@ def measure(runs: FigureRuns) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> Canvas:
-    """One panel per setting, one above the other; equal areas mean equal counts in all."""
+    """One panel per setting, stacked vertically; equal areas mean equal counts in all panels."""
     panels = [panel for panel in numbers.panels if panel != CLASSES]
     largest = max(numbers.matrix(panel).max() for panel in panels)
     names = labels(figure)

@@ -31,7 +31,7 @@ def measure(runs: FigureRuns) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> Canvas:
-    """One heat map per layer, and bars."""
+    """One heat map per layer, and bars of the means."""
     panels = [panel for panel in numbers.panels if panel != MEAN]
     canvas, axes = grid(len(panels) + 1, height=3.0)
     for panel, place in zip(panels, axes, strict=False):

@@ -11,7 +11,7 @@ from pipeline.svg import Canvas
 
 
 def measure(runs: FigureRuns) -> Numbers:
-    """Every client's accuracy in the last round, at the method's own moment; clients count from 1."""
+    """Every client's accuracy in the last round, at the method's own moment; clients are numbered from 1."""
     points = []
     for cell, rows in runs.rows():
         for client, values in sorted(client_accuracies(rows).items()):
@@ -20,7 +20,7 @@ def measure(runs: FigureRuns) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> Canvas:
-    """As SPFL draws its clients."""
+    """Lines over the clients, as in SPFL."""
     from matplotlib.ticker import MaxNLocator
 
     canvas = line_plot(figure, numbers, "Client", across=2, marker="o")

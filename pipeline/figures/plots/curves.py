@@ -22,5 +22,5 @@ def measure(runs: FigureRuns) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> Canvas:
-    """As the papers draw convergence."""
+    """Lines over the rounds, as in the papers."""
     return line_plot(figure, numbers, "Round", across=2 if len(numbers.panels) == 4 else 3)

@@ -17,7 +17,7 @@ SAME, OTHERS = "same classes", "other classes"
 
 
 def measure(runs: FigureRuns) -> Numbers:
-    """D at the figure's rounds, one row and one column per client; the mean over pairs at every round."""
+    """D at the figure's rounds, with a row and a column per client; its mean over pairs at every round."""
     ((_, per_seed),) = runs.measurements(probe)
     points, means = [], []
     for together in zip(*per_seed, strict=True):

@@ -1,4 +1,4 @@
-"""Similarities of clients that methods use, beside the similarity of their data (pFedSim, Table 2)."""
+"""Client similarities that methods use, compared with the similarity of the data (pFedSim, Table 2)."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
 
 
 def measure(runs: FigureRuns) -> Numbers:
-    """Sensitivity by feature, relative to the largest of all, for the first seed: one series per class of the
-    client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
-    classes with the most samples beside the highest of the others."""
+    """Sensitivity by feature, relative to the maximum, for the first seed: one series per class of the
+    client, in descending order of samples. Also the classes' means over all seeds, the lowest mean of the
+    classes with the most samples, and the highest of the others."""
     ((_, per_seed),) = runs.measurements(probe)
     relative = np.array([measurements[-1]["sensitivity"] for measurements in per_seed])
     relative /= relative.max((1, 2), keepdims=True)

@@ -1,2 +1,2 @@
-"""What is measured of a federation while it runs, one probe per file; runs that the same
-file has measured are not repeated."""
+"""Measurements of a running federation, one probe per file; runs that the same file has measured
+are not repeated."""

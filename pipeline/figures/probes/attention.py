@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 CLASS = 3
-"""Cats, in the order of CIFAR-10; of a data set with fewer classes, the last."""
+"""Cats in CIFAR-10; the last class of a data set with fewer classes."""
 IMAGES = 200
 SHOWN = 4
 
 
 def probe(server: Server, net: Network) -> dict[str, Any] | None:
-    """After the last round, maps of test images of the class, of clients that train on it, the one that has
-    most of it first; both networks on each image."""
+    """After the last round, both networks' maps of test images of the class.
+
+    The images are those of the clients that train on the class, in descending order of its samples.
+    """
     import torch
 
     from pfl.engine.groups import bind

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def probe(server: Server, net: Network) -> dict[str, Any] | None:
-    """After the last round, the cosines of the heads by class, and what the clients' data have in common."""
+    """After the last round, the heads' cosines by class, the data's similarity, and the clients' classes."""
     if server.round < server.rounds:
         return None
     return {

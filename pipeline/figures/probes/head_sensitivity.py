@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def probe(server: Server, net: Network) -> dict[str, Any] | None:
-    """In the last round, the sensitivity (classes, d) of the first client's head; its samples by class."""
+    """In the last round, the sensitivity (classes, d) of the first client's head, and samples by class."""
     if server.round < server.rounds:
         return None
     sensitivities = sensitivity(server.received["head.weight"], server.uploads["head.weight"])[0]
