@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
 from pfl.core.text import csv_text
 from pipeline.spec.csv_file import read_csv
 
 
 class Point(NamedTuple):
-    """One value of a figure; ``std`` is the sample standard deviation over seeds, where there are several."""
+    """One value of a figure; ``std`` is the sample standard deviation over seeds, if there are several."""
 
     panel: str
     series: str
@@ -28,12 +30,18 @@ class Numbers:
     """All of a figure's values, in the order in which panels and series are to appear.
 
     Attributes:
-        points: what the CSV holds and claims are tested on.
+        points: the content of the CSV file, on which claims are tested.
         images: arrays that are drawn; the points summarise them.
     """
 
     points: Sequence[Point]
     images: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = Counter((point.panel, point.series, point.x) for point in self.points)
+        for place, count in counts.items():
+            if count > 1:
+                raise InvalidInput("points", ", ".join(map(str, place)), "one value per panel, series and x")
 
     @property
     def panels(self) -> dict[str, dict[str, dict[float, Point]]]:
@@ -56,7 +64,7 @@ class Numbers:
         return np.array([[p.value for p in points.values()] for points in self.panels[panel].values()])
 
     def csv(self) -> str:
-        """One line per point, values with six digits."""
+        """CSV text: one line per point, values with six significant digits."""
         return csv_text(
             Point._fields,
             (
@@ -67,7 +75,7 @@ class Numbers:
 
 
 def read_numbers(path: Path) -> Numbers:
-    """The points in a file of what `Numbers.csv` wrote, without deviations."""
+    """The points in a file that `Numbers.csv` wrote, without deviations."""
     return Numbers(read_csv(path, _point, Point._fields))
 
 

@@ -18,8 +18,8 @@ WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 
 
 def measure(runs: FigureRuns) -> Numbers:
-    """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
-    classes that both or neither of a pair has, and over the classes that only one has."""
+    """For every pair of clients, the mean cosine and the cosine of every class. Also the cosines of the
+    classes that both or neither of a pair has, and of those that only one has."""
     ((_, per_seed),) = runs.measurements(probe)
     cosines = np.mean([measurements[-1]["cosines"] for measurements in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])
@@ -32,12 +32,13 @@ def measure(runs: FigureRuns) -> Numbers:
         classes += [Point(CLASSES, pair, c, float(value)) for c, value in enumerate(of_pair)]
         alike = owns[first] == owns[second]
         for kind, chosen in (("both or neither", alike), ("one only", ~alike)):
-            kinds += [Point(KINDS, kind, len(kinds), float(value)) for value in of_pair[chosen]]
+            numbered = enumerate(of_pair[chosen], start=len(kinds))
+            kinds += [Point(KINDS, kind, number, float(value)) for number, value in numbered]
     return Numbers(points + classes + kinds)
 
 
 def draw(figure: Figure, numbers: Numbers) -> Canvas:
-    """The matrix of whole heads, and a row per pair of the classes' cosines."""
+    """The cosines of whole heads as a matrix, and those of the classes with a row per pair."""
     canvas, (left, right) = grid(2, height=3.4, across=2, width_ratios=(1, 1.7))
     matrix = np.eye(len(NAMES))
     for pair, points in numbers.panels[WHOLE].items():

@@ -16,7 +16,7 @@ def probe(server: Server, net: Network) -> dict[str, Any] | None:
     if server.round < server.rounds:
         return None
     return {
-        "cosines": class_cosines(server.bank["head.weight"]).tolist(),
+        "cosines": class_cosines(server.store["head.weight"]).tolist(),
         "data": data_similarity(server.label_counts).tolist(),
         "owns": (server.label_counts > 0).tolist(),
     }

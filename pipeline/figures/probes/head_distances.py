@@ -17,6 +17,6 @@ def probe(server: Server, net: Network) -> dict[str, Any]:
     same = (has[:, None] == has).all(2)
     return {
         "round": server.round,
-        "distances": head_distances(server.bank["head.weight"]).tolist(),
+        "distances": head_distances(server.store["head.weight"]).tolist(),
         "same": same.tolist(),
     }
