@@ -25,10 +25,10 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     """
     if server.round < server.rounds:
         return None
-    bank = server.bank
+    store = server.store
     changes = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
-    norms = [name.removesuffix(".running_mean") for name in bank.tensors if name.endswith("running_mean")]
-    models = torch.cat([bank[name].flatten(1).double() for name in server.groups.trainable], 1)
+    norms = [name.removesuffix(".running_mean") for name in store.tensors if name.endswith("running_mean")]
+    models = torch.cat([store[name].flatten(1).double() for name in server.groups.trainable], 1)
     distances = torch.cdist(models, models)
     losses = _losses(server)
     gains = (losses.diagonal()[:, None] - losses) / torch.where(distances > 0, distances, 1.0)
@@ -36,11 +36,11 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
         "data": data_similarity(server.label_counts),
         "mdb": update_cosines(changes),
         "ldb": (gains + gains.T) / 2,
-        "cs": class_cosines(bank["head.weight"]).mean(0),
+        "cs": class_cosines(store["head.weight"]).mean(0),
     }
     if norms:
         means, variances = (
-            [bank[f"{name}.{kind}"] for name in norms] for kind in ("running_mean", "running_var")
+            [store[f"{name}.{kind}"] for name in norms] for kind in ("running_mean", "running_var")
         )
         distances = statistics_distances(means, variances)
         matrices["wdb"] = torch.where(distances > 0, 1 / distances, 0.0)
@@ -56,6 +56,6 @@ def _losses(server: Server) -> Tensor:
 
     columns = []
     for other in range(server.clients):
-        model = {name: server.bank[name][[other] * server.clients] for name in server.bank.tensors}
-        columns.append(server.collect(statistic, server.everybody, model)["loss"] / server.sizes)
+        model = {name: server.store[name][[other] * server.clients] for name in server.store.tensors}
+        columns.append(server.collect(statistic, server.client_ids, model)["loss"] / server.sizes)
     return torch.stack(columns, 1)

@@ -110,7 +110,7 @@ def server_state(server: Server) -> dict[str, Any]:
         "round": server.round,
         "rounds_read": server.rounds_read,
         "positions": server.positions,
-        "bank": server.bank.state(),
+        "store": server.store.state(),
         "local": server.local.state(),
         "state": server.state,
         "client_state": server.client_state,
@@ -125,12 +125,12 @@ def restore_server(server: Server, state: dict[str, Any]) -> None:
     """
     if any(len(rows) != server.clients for rows in (state["positions"], *tree_leaves(state["client_state"]))):
         raise ValueError(f"a state of {server.clients} clients is needed")
-    if missing := server.bank.stacks.keys() - state["bank"].keys():
+    if missing := server.store.stacks.keys() - state["store"].keys():
         raise ValueError(f"no {', '.join(sorted(missing))} is stored")
     server.round = state["round"]
     server.rounds_read = state["rounds_read"]
     server.positions = state["positions"]
-    server.bank.restore(state["bank"], server.federation.device)
+    server.store.restore(state["store"], server.federation.device)
     server.local.restore(state["local"], server.federation.device)
     server.state = state["state"]
     server.client_state = state["client_state"]

@@ -46,7 +46,7 @@ def scores_of(server: Server, method: Method) -> list[np.ndarray]:
         if not any(map(len, samples)):
             continue
         tensors = evaluated_models(server, method, method.headline, part)
-        padded = server.collect(statistic, server.everybody[part], tensors, samples, each=True)["scores"]
+        padded = server.collect(statistic, server.client_ids[part], tensors, samples, each=True)["scores"]
         for k, (rows, index) in enumerate(zip(padded.cpu().numpy(), samples, strict=True)):
             scores[first + k] = rows[: len(index)]
     return scores

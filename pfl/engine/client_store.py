@@ -138,7 +138,7 @@ class ClientStore:
         for name, tensor in tensors.items():
             self.share(name, tensor[0])
             if len(tensor) > 1:
-                self.write(self.everybody, {name: tensor})
+                self.write(self.client_ids, {name: tensor})
 
     def __getitem__(self, name: str) -> Tensor:
         """(n, *shape); a shared tensor is expanded, so do not write to the result."""
@@ -211,6 +211,6 @@ class ClientStore:
         self.stacks[name] = CopyOnWriteTensor(value, self._nobody)
 
     @property
-    def everybody(self) -> Tensor:
+    def client_ids(self) -> Tensor:
         """(n,) the ids of all clients, in host memory."""
         return torch.arange(self.clients)

@@ -61,7 +61,7 @@ def evaluate(
 
     def totals(moment: Moment, part: slice) -> Tensor:
         """(K, 2) correct predictions and summed cross-entropy of the clients in ``part``."""
-        clients, samples = server.everybody[part], tested_on[part]
+        clients, samples = server.client_ids[part], tested_on[part]
         tensors = evaluated_models(server, method, moment, part)
 
         def scored(chosen: list[int]) -> list[tuple[float, float]]:
@@ -147,7 +147,7 @@ def evaluated_models(server: Server, method: Method, moment: Moment, part: slice
     """The models evaluated at ``moment`` for the consecutive clients ``part``: name to (K, *shape)."""
     tensors = personal_models(server, method, moment, part)
     if moment == "adapted":
-        clients = server.everybody[part]
+        clients = server.client_ids[part]
         return server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
     return tensors
 
@@ -161,7 +161,7 @@ def personal_models(server: Server, method: Method, moment: Moment, part: slice)
 
 def parts(server: Server) -> list[slice]:
     """Slices of the clients whose models fit into `PART_BYTES` or `PART_BYTES_ON_GPU`."""
-    model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
+    model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.store.stacks.values())
     if server.federation.device.type == "cuda":
         room = PART_BYTES_ON_GPU
     else:

@@ -42,7 +42,7 @@ def check_mixing(server: Server, hook: str, mixing: Any) -> None:
             error.locate(where)
             raise
         for name in names:
-            _Check(f"{where}: {name}", tuple(server.bank.shape(name)), server, trained)(value)
+            _Check(f"{where}: {name}", tuple(server.store.shape(name)), server, trained)(value)
 
 
 def check_participants(server: Server, clients: Any) -> None:
@@ -104,13 +104,13 @@ def check_models(server: Server, models: Any, clients: slice) -> None:
     accepted = "a mapping from the name of each tensor of the clients to its values, one per client"
     if not isinstance(models, Mapping):
         raise wrong_type(where, models, accepted)
-    names, count = server.bank.stacks, len(range(server.clients)[clients])
+    names, count = server.store.stacks, len(range(server.clients)[clients])
     for name in (*names, *models):
         if (name in names) != (name in models):
             lacking = "without" if name in names else "with"
             raise InvalidInput(where, f"a mapping {lacking} {name!r}", accepted)
     for name, stack in models.items():
-        check_tensor(f"{where}: {name}", stack, (count, *server.bank.shape(name)))
+        check_tensor(f"{where}: {name}", stack, (count, *server.store.shape(name)))
 
 
 class _Check:

@@ -191,7 +191,7 @@ class Method:
     def admit(self, server: Server) -> Dispatch:
         """What clients that join after the last round receive; they are the participants.
 
-        Their tensors in ``server.bank`` are the unweighted mean of those of ``server.others``, the clients
+        Their tensors in ``server.store`` are the unweighted mean of those of ``server.others``, the clients
         that took part. Their rows of the method's state are those of `initialise`; this hook may change
         them. Nothing else of the last round is available, such as ``server.trained``.
 

@@ -289,4 +289,4 @@ def mix(store: ClientStore, name: str, matrix: Dense | Masked | Sum) -> None:
     if isinstance(matrix, Sum) and rows is None and len(new) == 1:
         store.share(name, new[0])
     else:
-        store.write(store.everybody if rows is None else rows, {name: new})
+        store.write(store.client_ids if rows is None else rows, {name: new})

@@ -78,7 +78,7 @@ def read_models(path: Path) -> dict[str, Any]:
 
 def _content(run: SeedRun) -> dict[str, Any]:
     server, method = run.server, run.method
-    stored = server.bank.tensors
+    stored = server.store.tensors
     models = [evaluated_models(server, method, method.headline, part) for part in parts(server)]
     personal = {name: torch.cat([part[name] for part in models]) for name in models[0]}
     return {

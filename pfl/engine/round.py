@@ -67,7 +67,7 @@ def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
         scalars = sum(tensor[0].numel() for tensor in tree_leaves(tensors))
         server.traffic.add(name, down=len(server.participants) * scalars)
     mixing = {name: value for name, value in start.items() if not isinstance(value, Sent)}
-    server.received = server.bank.rows(server.participants)
+    server.received = server.store.rows(server.participants)
     server.matrices = _resolved(server, hook, mixing)
     server.received = {name: _start(server, name, matrix) for name, matrix in server.matrices.items()}
 
@@ -79,7 +79,7 @@ def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
     if isinstance(matrix, Identity):
         return server.received[name]
     if isinstance(matrix, Dense | Masked):
-        return mixed(server.bank.stacks[name], matrix)
+        return mixed(server.store.stacks[name], matrix)
     assert isinstance(matrix, Sum)
     return reduce(torch.add, (weight * _start(server, name, term) for weight, term in matrix.terms))
 
@@ -94,24 +94,24 @@ def aggregate(server: Server, mixing: Mixing) -> None:
     stored = {}
     for name, matrix in matrices.items():
         if isinstance(matrix, Tensor):
-            server.bank.share(name, matrix[0])
+            server.store.share(name, matrix[0])
         elif isinstance(matrix, Average):
-            server.bank.share(name, server.averaged(name, matrix)[0])
+            server.store.share(name, server.averaged(name, matrix)[0])
         elif isinstance(matrix, DeltaMix):
             stored[name] = matrix.moved(server.received[name], server.trained[name])
         else:
             stored[name] = server.trained[name]
             if isinstance(matrix, Sum):  # an average may need the values before they are replaced
                 matrices[name] = matrix.with_values(partial(server.averaged, name))
-    server.bank.write(server.participant_ids, stored)
+    server.store.write(server.participant_ids, stored)
     for name, matrix in matrices.items():
         if isinstance(matrix, Dense | Masked | Sum):
-            mix(server.bank, name, matrix)
+            mix(server.store, name, matrix)
 
 
 def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | Tensor]:
     """Tensor name to matrix or new value, counted as traffic; a matrix of several tensors is checked once."""
-    stored = server.bank.stacks
+    stored = server.store.stacks
     matrices = {
         name: matrix.to(stored[name].dtype) if isinstance(matrix, Tensor) else matrix
         for name, matrix in server.groups.resolve(mixing, server.config.bn_stats).items()
@@ -120,5 +120,5 @@ def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | T
         if not isinstance(matrix, Tensor):
             check_rows(matrix, f"{name_of(server.program.method, hook)}: {name}")
     for name, matrix in matrices.items():
-        server.traffic.add_mixing(name, matrix, server.bank.shape(name).numel(), len(server.participants))
+        server.traffic.add_mixing(name, matrix, server.store.shape(name).numel(), len(server.participants))
     return matrices

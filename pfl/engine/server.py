@@ -64,7 +64,7 @@ class Server:
         positions: (n,) minibatches that each client has drawn from its class stream.
         groups: parameter groups of a client's networks.
         initial: name to (1, *shape), the common initialisation.
-        bank: the client store, which holds every client's tensors and is mixed by the method.
+        store: the client store, which holds every client's tensors and is mixed by the method.
         local: the tensors that mixing changes, as each client's last local training left them.
         round: the current round, from 1; 0 before the first.
         rounds_read: whether `rounds` was read, so that results may depend on it.
@@ -109,9 +109,9 @@ class Server:
         self.groups = Groups(net)
         tensors = tensors_of(net)
         self.initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
-        everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
-        self.bank = ClientStore(self.initial, self.clients, home)
+        stored = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        home = torch.device("cpu") if stored > LARGEST_ON_DEVICE else None
+        self.store = ClientStore(self.initial, self.clients, home)
         self.local = ClientStore({}, self.clients, home)
         self.program = Program(method, template or net, self.groups, config, federation)
         self._backend = backend
@@ -164,14 +164,14 @@ class Server:
         self._participants = on_device(self.participant_ids, self.federation.device)
 
     @cached_property
-    def everybody(self) -> Tensor:
+    def client_ids(self) -> Tensor:
         """(n,) the ids of all clients."""
         return torch.arange(self.clients, device=self.federation.device)
 
     @property
     def others(self) -> Tensor:
         """(n - K,) the clients that do not participate."""
-        return self.everybody[~torch.isin(self.everybody, self.participants)]
+        return self.client_ids[~torch.isin(self.client_ids, self.participants)]
 
     @property
     def sizes(self) -> Tensor:
@@ -217,7 +217,7 @@ class Server:
         names = {name for group in groups for name in self.groups[group]}
         if self.config.bn_stats == "local":
             names -= set(self.groups["bn_stats"])
-        return sum(self.bank.shape(name).numel() for name in names)
+        return sum(self.store.shape(name).numel() for name in names)
 
     @property
     def uploads(self) -> Uploads:
@@ -239,8 +239,8 @@ class Server:
         self.traffic.override(what, down, up)
 
     def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
-        """Tensors of consecutive ``clients``, (K, *shape) each: from the bank, or as last trained."""
-        stacks = self.bank.stacks | (self.local.stacks if moment == "post_local" else {})
+        """Tensors of consecutive ``clients``, (K, *shape) each: from the store, or as last trained."""
+        stacks = self.store.stacks | (self.local.stacks if moment == "post_local" else {})
         return {name: stack[clients] for name, stack in stacks.items()}
 
     def sample_clients(self) -> Tensor:
@@ -260,17 +260,17 @@ class Server:
         """From now on, store some tensors as each client's last local training left them."""
         new = [name for name in names if name not in self.local]
         for name in new:
-            self.local.stacks[name] = self.bank.stacks[name].copy()
+            self.local.stacks[name] = self.store.stacks[name].copy()
         self.local.write(self.participant_ids, {name: self.trained[name] for name in new})
 
     def averaged(self, name: str, average: Average) -> Tensor:
         """The mean (1, *shape) of the clients' trained tensors; for `Method.aggregate`."""
-        self.traffic.add_mixing(name, average, self.bank.shape(name).numel(), len(self.participants))
+        self.traffic.add_mixing(name, average, self.store.shape(name).numel(), len(self.participants))
         sources = average.sources
         models = self.trained[name] if sources is None else self.last_trained(name)[sources]
         weights = average.weights.to(models.dtype)
         new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
-        return new if average.own is None else new + average.own.to(models.dtype) * self.bank[name][0]
+        return new if average.own is None else new + average.own.to(models.dtype) * self.store[name][0]
 
     # ---- work that clients do for a method --------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Server:
         """
         task = self.task(ADAPTATION, self.participants, self.received, phases, self.sent)
         self.receive(task, self._run(task))
-        self.bank.write(self.participant_ids, self.trained)
+        self.store.write(self.participant_ids, self.trained)
 
     def receive(self, task: Task, trained: Trained) -> None:
         """Receive the participants' results. Only this advances their class streams."""

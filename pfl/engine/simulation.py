@@ -28,7 +28,7 @@ from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server
 from pfl.engine.stopwatch import Stopwatch
-from pfl.engine.unseen import Everybody
+from pfl.engine.unseen import AllClients
 from pfl.models import Shape
 from pfl.models._network import Network
 
@@ -79,7 +79,7 @@ class Simulation:
         backend: runs local programs and evaluations.
         measure: called after every round, with the server of each seed.
         moments: as in `pfl.core.config.Execution`.
-        everybody: for each federation, all clients including unseen ones; by default there are none.
+        all_clients: for each federation, all clients including unseen ones; by default there are none.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Simulation:
         backend: Backend,
         measure: Measure | None = None,
         moments: Sequence[str] = (),
-        everybody: Sequence[Everybody] = (),
+        all_clients: Sequence[AllClients] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
-        complete = [clients.federation for clients in everybody] or federations
+        complete = [clients.federation for clients in all_clients] or federations
         self.partitions = [federation.partition for federation in complete] * len(configs)
         self.moments = moments
         self.configs = configs
@@ -108,17 +108,22 @@ class Simulation:
         self.runs: list[SeedRun] = []
         self._by_training: dict[Hashable, SeedRun] = {}
         for config, method in zip(configs, methods, strict=True):
-            everybodies: Sequence[Everybody | None] = everybody or [None] * len(seeds)
+            per_seed: Sequence[AllClients | None] = all_clients or [None] * len(seeds)
             self.runs += [
                 self._start(config, method, *inputs)
-                for inputs in zip(federations, seeds, everybodies, strict=True)
+                for inputs in zip(federations, seeds, per_seed, strict=True)
             ]
         self.program = self.runs[0].server.program
         self.seconds = 0.0
         self.samples = 0
 
     def _start(
-        self, config: Config, method: Method, federation: Federation, seed: int, everybody: Everybody | None
+        self,
+        config: Config,
+        method: Method,
+        federation: Federation,
+        seed: int,
+        all_clients: AllClients | None,
     ) -> SeedRun:
         def new_server(
             config: Config, federation: Federation, method: Method, template: Network | None = None
@@ -134,9 +139,9 @@ class Simulation:
         run = SeedRun(method, server, ids=range(server.clients))
         if first:
             run.known = first.known
-        if everybody:
-            run.ids = everybody.order.ids[: everybody.order.seen]
-            run.test_unseen = partial(unseen.evaluate, server, method, everybody, new_server)
+        if all_clients:
+            run.ids = all_clients.order.ids[: all_clients.order.seen]
+            run.test_unseen = partial(unseen.evaluate, server, method, all_clients, new_server)
         self._by_training.setdefault(training, run)
         return run
 

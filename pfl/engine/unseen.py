@@ -75,7 +75,7 @@ def _chosen(partition: Partition, clients: Sequence[int]) -> Partition:
 
 
 @dataclass(frozen=True)
-class Everybody:
+class AllClients:
     """All clients of a simulation, and their order."""
 
     federation: Federation
@@ -86,22 +86,22 @@ NewServer = Callable[[Config, Federation, Method], Server]
 """Creates a server before its first round."""
 
 
-def evaluate(trained: Server, method: Method, everybody: Everybody, new_server: NewServer) -> Unseen:
+def evaluate(trained: Server, method: Method, all_clients: AllClients, new_server: NewServer) -> Unseen:
     """Let the unseen clients join after the last round of ``trained``, which is left unchanged; test them."""
     config = dataclasses.replace(trained.config, epochs=trained.config.unseen_epochs or trained.config.epochs)
-    server = new_server(config, everybody.federation, method)
+    server = new_server(config, all_clients.federation, method)
     _admit(server, trained, method)
     as_received: Moment = "post_aggregation" if method.headline == "adapted" else method.headline
     received = _totals(server, method, as_received)
     method.adapt(server)
     adapted = _totals(server, method, "post_local")
 
-    alone = new_server(config, everybody.federation, Method())
+    alone = new_server(config, all_clients.federation, Method())
     alone.round, alone.participants = server.round, server.participants  # the same batches
-    alone.received = alone.bank.rows(alone.participants)
+    alone.received = alone.store.rows(alone.participants)
     alone.adapt((Phase(),))
     scratch = _totals(alone, alone.program.method, "post_local")
-    return _result(server, everybody, (received, adapted, scratch))
+    return _result(server, all_clients, (received, adapted, scratch))
 
 
 def _admit(server: Server, trained: Server, method: Method) -> None:
@@ -110,23 +110,23 @@ def _admit(server: Server, trained: Server, method: Method) -> None:
     A new client's tensors start as the unweighted mean of the seen clients', or as the value that these
     share. Its rows of the method's state are those of `Method.initialise`.
     """
-    old = trained.everybody.cpu()
+    old = trained.client_ids.cpu()
     server.round = trained.round
     server.positions[old] = trained.positions
     counts = trained.clients, server.clients
     server.state = _extended(trained.state, server.state, *counts)
     server.client_state = _extended(trained.client_state, server.client_state, *counts)
-    for name, stack in trained.bank.stacks.items():
-        if stack.shape == server.bank.shape(name):  # otherwise it depends on the clients' samples
+    for name, stack in trained.store.stacks.items():
+        if stack.shape == server.store.shape(name):  # otherwise it depends on the clients' samples
             values = stack[:]
-            server.bank.share(name, values[0] if stack.shared else values.mean(0))
+            server.store.share(name, values[0] if stack.shared else values.mean(0))
             if not stack.shared:
-                server.bank.write(old, {name: values})
-    server.local.stacks = {name: server.bank.stacks[name].copy() for name in trained.local.stacks}
+                server.store.write(old, {name: values})
+    server.local.stacks = {name: server.store.stacks[name].copy() for name in trained.local.stacks}
     server.local.write(old, {name: stack[:] for name, stack in trained.local.stacks.items()})
     server.participants = torch.arange(trained.clients, server.clients)
     dispatch(server, method.admit(server), "admit")
-    server.bank.write(server.participant_ids, server.received)
+    server.store.write(server.participant_ids, server.received)
     server.local.write(server.participant_ids, {name: server.received[name] for name in server.local.stacks})
 
 
@@ -166,10 +166,10 @@ def _totals(server: Server, method: Method, moment: Moment) -> tuple[Tensor, Ten
     return correct, loss
 
 
-def _result(server: Server, everybody: Everybody, totals: Sequence[tuple[Tensor, Tensor]]) -> Unseen:
+def _result(server: Server, all_clients: AllClients, totals: Sequence[tuple[Tensor, Tensor]]) -> Unseen:
     """The scores of the unseen clients as received, adapted and from scratch."""
-    federation = everybody.federation
-    joined = range(everybody.order.seen, federation.clients)
+    federation = all_clients.federation
+    joined = range(all_clients.order.seen, federation.clients)
     tests = torch.tensor([len(federation.test[client]) for client in joined], dtype=torch.float64)
     sizes = server.sizes[server.participants].cpu()
 
@@ -179,7 +179,7 @@ def _result(server: Server, everybody: Everybody, totals: Sequence[tuple[Tensor,
     received, adapted, scratch = (accuracy(*both) for both in totals)
     per_client = [
         UnseenClient(
-            everybody.order.ids[client],
+            all_clients.order.ids[client],
             len(federation.train[client]),
             len(federation.test[client]),
             *(float(100 * correct[k] / tests[k]) if tests[k] else None for correct, _ in totals),

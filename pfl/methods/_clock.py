@@ -73,8 +73,8 @@ class Clocked(Method):
 
     def periods(self, server: Server) -> Tensor:
         """(n,) aggregations that each client misses; the staleness of its late models in rounds."""
-        late = server.everybody < min(self.stragglers, server.clients - 1)
-        return torch.where(late, server.everybody + 1, 0)
+        late = server.client_ids < min(self.stragglers, server.clients - 1)
+        return torch.where(late, server.client_ids + 1, 0)
 
     def _clock(self, server: Server) -> tuple[Tensor, Tensor]:
         """(n,) missing periods, and (n,) rounds since the start of each client's cycle."""

@@ -39,7 +39,7 @@ def join_clusters(server: Server, method: Method, clusters: Tensor) -> Dispatch:
     present, others = server.participants, server.others
     members = torch.stack([others[clusters[others] == cluster][0] for cluster in clusters[others].unique()])
     losses = [  # of every cluster's model, stored for its first member
-        server.collect(loss, present, server.bank.rows(member.expand(len(present))))["loss"]
+        server.collect(loss, present, server.store.rows(member.expand(len(present))))["loss"]
         for member in members
     ]
     nearest = members[torch.stack(losses).argmin(0)]

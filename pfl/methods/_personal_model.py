@@ -25,7 +25,7 @@ def with_personal_model(network: Network) -> Network:
 
 def as_global(server: Server) -> dict[str, Tensor]:
     """A dispatch that sets the participants' personal model to the global one."""
-    model = server.bank.rows(server.participants)
+    model = server.store.rows(server.participants)
     return {f"{NAME}.{name}": model[name] for name in server.groups["model"]}
 
 

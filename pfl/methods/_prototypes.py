@@ -38,4 +38,4 @@ def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, T
 
 def features(server: Server) -> int:
     """d, the number of features that enter the head."""
-    return server.bank.shape("head.weight")[-1]
+    return server.store.shape("head.weight")[-1]

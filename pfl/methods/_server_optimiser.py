@@ -28,7 +28,7 @@ class ServerOptimiser(Method):
 
     def initialise(self, server: Server) -> None:
         names = server.groups.trainable
-        server.state["mean"] = {name: torch.zeros_like(server.bank[name][:1]) for name in names}
+        server.state["mean"] = {name: torch.zeros_like(server.store[name][:1]) for name in names}
 
     def aggregate(self, server: Server) -> Mixing:
         average, moved = server.average(), {}
@@ -58,7 +58,9 @@ class AdaptiveOptimiser(ServerOptimiser):
     def initialise(self, server: Server) -> None:
         super().initialise(server)
         names = server.groups.trainable
-        server.state["square"] = {name: torch.full_like(server.bank[name][:1], self.tau**2) for name in names}
+        server.state["square"] = {
+            name: torch.full_like(server.store[name][:1], self.tau**2) for name in names
+        }
 
     def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
         mean: Tensor = server.state["mean"][name]

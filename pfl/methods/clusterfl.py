@@ -79,7 +79,7 @@ class ClusterFL(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        parameters = sum(server.bank.shape(name).numel() for name in server.groups.trainable)
+        parameters = sum(server.store.shape(name).numel() for name in server.groups.trainable)
         server.state["clusters"] = torch.zeros(server.clients, dtype=torch.int64)
         server.state["changes"] = torch.zeros(server.clients, parameters, dtype=server.federation.dtype)
         server.state["unit"] = torch.zeros((), dtype=torch.float64)

@@ -72,7 +72,7 @@ class Elastic(Method):
 
     def initialise(self, server: Server) -> None:
         names = server.groups.trainable
-        server.client_state["sensitivity"] = {name: torch.zeros_like(server.bank[name]) for name in names}
+        server.client_state["sensitivity"] = {name: torch.zeros_like(server.store[name]) for name in names}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(self.share, step=self._measure), Phase())

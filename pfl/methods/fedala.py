@@ -58,7 +58,7 @@ class FedALA(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        own = {name: server.bank[name].clone() for name in self._mixed(server)}
+        own = {name: server.store[name].clone() for name in self._mixed(server)}
         server.client_state["own"] = own
         server.client_state["weight"] = {name: torch.ones_like(theta) for name, theta in own.items()}
 
@@ -75,7 +75,7 @@ class FedALA(Method):
 
     def admit(self, server: Server) -> Dispatch:
         for name, own in server.client_state["own"].items():
-            own[server.participants] = server.bank[name][server.participants]
+            own[server.participants] = server.store[name][server.participants]
         return {}
 
     def adapt(self, server: Server) -> None:

@@ -72,7 +72,7 @@ class FedAMP(Method):
     def dispatch(self, server: Server) -> Dispatch:
         names, present = server.groups.trainable, server.participants
         server.count("models", up=len(present) * server.scalars(*names))
-        models = {name: server.bank[name] for name in names}
+        models = {name: server.store[name] for name in names}
         mine = {name: models[name][present] for name in names}
         clouds = Dense(self._attention(mine, models, present))
         check_rows(clouds)

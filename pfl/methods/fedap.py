@@ -83,7 +83,7 @@ class FedAP(Method):
             return stored  # for a client that has not trained since the warm-up, the warm-up's model
         mixing = server.groups.resolve(_all_but_batch_norm(Dense(server.state["weights"][clients])), "local")
         return {
-            name: mixed(server.bank.stacks[name], matrix) if isinstance(matrix, Dense) else stored[name]
+            name: mixed(server.store.stacks[name], matrix) if isinstance(matrix, Dense) else stored[name]
             for name, matrix in mixing.items()
         }
 
@@ -104,9 +104,9 @@ class FedAP(Method):
 
     def _compare(self, server: Server) -> None:
         """Collect the clients' statistics and compute W."""
-        common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.stacks}
+        common = {name: server.store[name].mean(0, keepdim=True) for name in server.store.stacks}
         models = {name: stack.expand(server.clients, *stack.shape[1:]) for name, stack in common.items()}
-        sums = server.collect(_moments, server.everybody, models)
+        sums = server.collect(_moments, server.client_ids, models)
         samples = server.sizes[:, None]
         means = [sums[name] / samples for name in sums if name.startswith("mean")]
         squares = [sums[name] / samples for name in sums if name.startswith("square")]

@@ -92,7 +92,7 @@ class FedCP(Method):
         average = server.average()
         mixing: dict[str, Matrix | Tensor] = dict.fromkeys(("extractor", "policy"), average)
         for name in server.groups["head"]:
-            shared = server.bank[f"shared_{name}"][:1]
+            shared = server.store[f"shared_{name}"][:1]
             own = torch.tensordot(average.weights.to(shared.dtype), server.uploads[name], 1)
             mixing[f"shared_{name}"] = (own + shared) / 2
         return mixing

@@ -56,7 +56,7 @@ class FedDBE(Method):
         return network
 
     def initialise(self, server: Server) -> None:
-        width = server.bank.shape("translation.bias")[0]
+        width = server.store.shape("translation.bias")[0]
         dtype = server.federation.dtype
         server.client_state["running"] = torch.zeros(server.clients, width, dtype=dtype)
         server.state["mean"] = torch.zeros(1, width, dtype=dtype)
@@ -115,11 +115,11 @@ class FedDBE(Method):
 
     def _mean_feature(self, server: Server) -> Tensor:
         """z (1, d), from one training of all clients."""
-        everybody = server.everybody
-        models = server.bank.rows(everybody)
+        all_clients = server.client_ids
+        models = server.store.rows(all_clients)
         phases = (Phase(trains=("model",), step=self._first_step),)
-        running: Tensor = server.train("mean feature", everybody, models, phases).state["running"]
-        server.count("mean feature", down=len(everybody) * server.scalars("model"), up=running.numel())
+        running: Tensor = server.train("mean feature", all_clients, models, phases).state["running"]
+        server.count("mean feature", down=len(all_clients) * server.scalars("model"), up=running.numel())
         mean = (server.sizes @ running.double()) / server.sizes.sum()
         return mean[None].to(server.federation.dtype)
 

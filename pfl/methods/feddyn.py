@@ -46,7 +46,7 @@ class FedDyn(Method):
 
     def initialise(self, server: Server) -> None:
         names = server.groups.trainable
-        server.client_state["drift"] = {name: torch.zeros_like(server.bank[name]) for name in names}
+        server.client_state["drift"] = {name: torch.zeros_like(server.store[name]) for name in names}
         relative = server.sizes / server.sizes.mean() if self.scaled else torch.ones_like(server.sizes)
         server.client_state["alpha"] = (self.alpha / relative).to(server.federation.dtype)
 

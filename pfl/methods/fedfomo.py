@@ -75,7 +75,7 @@ class FedFomo(Method):
         server.state["affinity"] = torch.eye(server.clients, dtype=torch.float64)
         server.state["uploaded"] = torch.zeros(server.clients, dtype=torch.bool)
         if self.baseline == "before_training":
-            server.state["before"] = {name: server.bank[name].clone() for name in server.bank.stacks}
+            server.state["before"] = {name: server.store[name].clone() for name in server.store.stacks}
 
     def dispatch(self, server: Server) -> Mixing:
         present, chosen = server.participants, self._choice(server)
@@ -95,7 +95,7 @@ class FedFomo(Method):
     def admit(self, server: Server) -> Dispatch:
         if self.baseline == "before_training":
             for name, before in server.state["before"].items():
-                before[server.participants] = server.bank[name][server.participants]
+                before[server.participants] = server.store[name][server.participants]
         return self.dispatch(server)
 
     def _choice(self, server: Server) -> Tensor:
@@ -123,13 +123,13 @@ class FedFomo(Method):
             return gains
         present = server.participants
         # The participants' baselines come first: row k is that of participant k.
-        models = server.bank.rows(torch.cat([present, sender]))
+        models = server.store.rows(torch.cat([present, sender]))
         if self.baseline == "before_training":
             for name, stack in models.items():
                 stack[: len(present)] = server.state["before"][name][present]
         judges = torch.cat([present, present[receiver]])
         if server.config.bn_stats == "local":
-            models.update({name: server.bank.stacks[name][judges] for name in server.groups["bn_stats"]})
+            models.update({name: server.store.stacks[name][judges] for name in server.groups["bn_stats"]})
         samples = [server.held_out[client] for client in judges.tolist()]
         sums = server.collect(self._validation_loss, judges, models, samples)["loss"]
         losses = sums / sums.new_tensor([len(index) for index in samples])

@@ -69,7 +69,7 @@ class FedPAC(Method):
         server.state["known"] = torch.zeros(classes, dtype=torch.bool)
 
     def dispatch(self, server: Server) -> Dispatch:
-        means, squares = class_means(server, server.bank.rows(server.participants))
+        means, squares = class_means(server, server.store.rows(server.participants))
         shares = self._shares(server)
         spread = squares - (shares * means).square().sum((1, 2))
         server.state["means"] = means

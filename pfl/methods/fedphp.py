@@ -73,7 +73,7 @@ class FedPHP(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        server.client_state["history"] = {name: server.bank[name].clone() for name in server.groups["all"]}
+        server.client_state["history"] = {name: server.store[name].clone() for name in server.groups["all"]}
         server.client_state["trainings"] = torch.zeros(server.clients, dtype=torch.float64)
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
@@ -106,7 +106,7 @@ class FedPHP(Method):
         return tensors
 
     def admit(self, server: Server) -> Dispatch:
-        self._begin(server, server.bank.rows(server.participants))
+        self._begin(server, server.store.rows(server.participants))
         return {}
 
     def adapt(self, server: Server) -> None:

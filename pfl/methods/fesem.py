@@ -56,7 +56,7 @@ class FeSEM(Method):
     mu: float = hyper(0.0, "weight of a proximal term in local training (authors' code: 0.1)", low=0.0)
 
     def initialise(self, server: Server) -> None:
-        parameters = sum(server.bank.shape(name).numel() for name in self._names(server))
+        parameters = sum(server.store.shape(name).numel() for name in self._names(server))
         server.state["clusters"] = torch.zeros(server.clients, dtype=torch.int64)
         server.state["centres"] = torch.full((self.clusters, parameters), torch.inf, dtype=torch.float64)
 

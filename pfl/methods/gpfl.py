@@ -72,7 +72,7 @@ class GPFL(Method):
         shares = normalised(server.label_counts.clamp(min=FLAT))
         server.client_state["shares"] = shares.to(server.federation.dtype)
         if self.contexts == "lagging":
-            width = server.bank.shape("embedding.weight")[1]
+            width = server.store.shape("embedding.weight")[1]
             for name in ("context_all", "context_own"):
                 server.client_state[name] = torch.zeros(server.clients, width, dtype=server.federation.dtype)
 
@@ -100,7 +100,7 @@ class GPFL(Method):
         if self.contexts == "lagging":
             # Before the aggregation, participants hold trained embeddings and others the received ones.
             present, shares = server.participants, server.client_state["shares"]
-            received, trained = server.bank["embedding.weight"][0], server.trained["embedding.weight"]
+            received, trained = server.store["embedding.weight"][0], server.trained["embedding.weight"]
             for name, weights in (
                 ("context_all", torch.full_like(shares, 1 / shares.shape[1])),
                 ("context_own", shares),
@@ -113,7 +113,7 @@ class GPFL(Method):
     def admit(self, server: Server) -> Dispatch:
         if self.contexts == "lagging":
             present, state = server.participants, server.client_state
-            embedding = server.bank["embedding.weight"][0]
+            embedding = server.store["embedding.weight"][0]
             state["context_all"][present] = embedding.mean(0)
             state["context_own"][present] = state["shares"][present] @ embedding
         return {}

@@ -60,8 +60,8 @@ class KNNPer(Method):
 
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)
-        samples = server.collect(_sample, server.everybody[clients], tensors, each=True)
-        places = server.bank.shape("store.classes")[0]
+        samples = server.collect(_sample, server.client_ids[clients], tensors, each=True)
+        places = server.store.shape("store.classes")[0]
         pad, dtype = torch.nn.functional.pad, server.federation.dtype
         missing = places - samples["classes"].shape[1]
         tensors["store.features"] = pad(samples["features"].to(dtype), (0, 0, 0, missing))

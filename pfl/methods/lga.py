@@ -62,14 +62,14 @@ class LGA(Clocked):
 
     def initialise(self, server: Server) -> None:
         length = int(self.periods(server).max()) + 1
-        models = {name: server.bank[name][:1] for name in server.groups.trainable}
+        models = {name: server.store[name][:1] for name in server.groups.trainable}
         server.state["past"] = {
             name: model.repeat(length, *[1] * (model.dim() - 1)) for name, model in models.items()
         }
 
     def dispatch(self, server: Server) -> Mixing:
         for name, past in server.state["past"].items():
-            past[(server.round - 1) % len(past)] = server.bank[name][0]
+            past[(server.round - 1) % len(past)] = server.store[name][0]
         return {}
 
     def aggregate(self, server: Server) -> Mixing:

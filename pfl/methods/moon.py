@@ -45,7 +45,7 @@ class MOON(Method):
 
     def initialise(self, server: Server) -> None:
         names = server.groups["extractor"]
-        server.client_state["previous"] = {name: server.bank[name].clone() for name in names}
+        server.client_state["previous"] = {name: server.store[name].clone() for name in names}
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         with client.other(client.start) as net:

@@ -123,7 +123,7 @@ class PFedCS(Method):
             return {}
         server.count("heads", up=len(server.participants) * server.scalars("head"))
         teachers = Dense(self._shares(server))
-        heads = {part: server.bank[f"head.{part}"] for part in ("weight", "bias")}
+        heads = {part: server.store[f"head.{part}"] for part in ("weight", "bias")}
         return {f"teacher.{part}": mixed(head, teachers) for part, head in heads.items()}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
@@ -153,7 +153,7 @@ class PFedCS(Method):
 
     def _shares(self, server: Server) -> Tensor:
         """(K, n): p of each participant's teacher."""
-        heads = server.bank["head.weight"]
+        heads = server.store["head.weight"]
         if self.unit_rows:
             heads = torch.nn.functional.normalize(heads.double(), dim=2)
         distances = squared_distances({"weight": heads[server.participants]}, {"weight": heads})

@@ -67,7 +67,7 @@ class PFedHN(Method):
             inputs = self.width
         bound = 1 / math.sqrt(inputs)
         for name in server.groups.trainable:
-            first = server.bank[name][0].flatten().clone()
+            first = server.store[name][0].flatten().clone()
             weight = stream.uniform(-bound, bound, (len(first), inputs))
             tensors[f"{name}.weight"], tensors[f"{name}.bias"] = torch.from_numpy(weight), first
         net = {name: tensor.to(dtype) for name, tensor in tensors.items()}
@@ -105,7 +105,7 @@ class PFedHN(Method):
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)
         if moment == "post_aggregation":
-            tensors.update(self._models(server, server.state["hypernetwork"], server.everybody[clients]))
+            tensors.update(self._models(server, server.state["hypernetwork"], server.client_ids[clients]))
         return tensors
 
     def admit(self, server: Server) -> Dispatch:
@@ -123,6 +123,8 @@ class PFedHN(Method):
         for layer in range(1, self.hidden + 1):
             units = linear(units.relu(), net[f"{layer}.weight"], net[f"{layer}.bias"])
         return {
-            name: linear(units, net[f"{name}.weight"], net[f"{name}.bias"]).view(-1, *server.bank.shape(name))
+            name: linear(units, net[f"{name}.weight"], net[f"{name}.bias"]).view(
+                -1, *server.store.shape(name)
+            )
             for name in server.groups.trainable
         }

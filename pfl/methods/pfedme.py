@@ -60,14 +60,14 @@ class PFedMe(Method):
 
     def initialise(self, server: Server) -> None:
         names = server.groups.trainable
-        server.client_state["theta"] = {name: server.bank[name].clone() for name in names}
+        server.client_state["theta"] = {name: server.store[name].clone() for name in names}
 
     def participants(self, server: Server) -> Tensor:
         return torch.arange(server.clients) if self.all_train else super().participants(server)
 
     def dispatch(self, server: Server) -> Mixing:
         for name, theta in server.client_state["theta"].items():
-            theta[server.participants] = server.bank[name][server.participants]
+            theta[server.participants] = server.store[name][server.participants]
         return {}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:

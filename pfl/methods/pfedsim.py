@@ -76,9 +76,9 @@ class PFedSim(Method):
         if self._generalising(server):
             return {}
         present, others = server.participants, server.others
-        start = server.bank.rows(present)
+        start = server.store.rows(present)
         heads = server.train("new heads", present, start, self.phases(server)).tensors["head.weight"]
-        known = server.bank["head.weight"][others]
+        known = server.store["head.weight"][others]
         affinities = self._affinities(torch.cat([heads, known]).double())[: len(present), len(present) :]
         alike = affinities.sum(1, keepdim=True) > 0
         matrix = affinities.new_zeros(len(present), server.clients)

@@ -58,7 +58,7 @@ class PLGA(LGA):
     def initialise(self, server: Server) -> None:
         super().initialise(server)
         names = server.groups.trainable
-        server.state["personal"] = {name: server.bank[name].clone() for name in names}
+        server.state["personal"] = {name: server.store[name].clone() for name in names}
 
     def dispatch(self, server: Server) -> Mixing:
         super().dispatch(server)
@@ -100,7 +100,7 @@ class PLGA(LGA):
         return {**tensors, **own}
 
     def admit(self, server: Server) -> Mapping[str, Tensor]:
-        received = server.bank.rows(server.participants)
+        received = server.store.rows(server.participants)
         self._replace(server, received)
         return received
 

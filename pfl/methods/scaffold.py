@@ -45,7 +45,7 @@ class Scaffold(Method):
     server_lr: float = hyper(1.0, "eta_g: step of the server", low=0.0, search=(0.1, 2.0), log=True)
 
     def initialise(self, server: Server) -> None:
-        zeros = {name: torch.zeros_like(server.bank[name]) for name in server.groups.trainable}
+        zeros = {name: torch.zeros_like(server.store[name]) for name in server.groups.trainable}
         server.client_state["variate"] = zeros
         server.state["variate"] = {name: stack[:1].clone() for name, stack in zeros.items()}
 

@@ -112,15 +112,15 @@ class SPFL(Method):
     def _refresh(self, server: Server) -> None:
         """Replace all models by their mean, and compare how each client's training changes it."""
         for name in server.groups.trainable:
-            models = server.bank[name]
-            server.bank.share(name, models[0] if server.bank.shared(name) else models.mean(0))
+            models = server.store[name]
+            server.store.share(name, models[0] if server.store.shared(name) else models.mean(0))
         model = server.clients * server.scalars(*server.groups.trainable)
         server.count("refresh", down=model, up=model)
-        self._compare(server, server.bank.rows(server.everybody))
+        self._compare(server, server.store.rows(server.client_ids))
 
     def _compare(self, server: Server, start: Mapping[str, Tensor]) -> None:
         """Compute S from trained copies of the common model ``start``, name to (n, *shape)."""
-        copies = server.train("refresh", server.everybody, start, self.phases(server)).tensors
+        copies = server.train("refresh", server.client_ids, start, self.phases(server)).tensors
         for q, names in enumerate(stages(server.groups, self.stages)):
             changes = {name: start[name] - copies[name] for name in names}
             alike = self._alike(changes).fill_diagonal_(1.0)
@@ -131,7 +131,7 @@ class SPFL(Method):
 
     def admit(self, server: Server) -> Dispatch:
         present = server.participants
-        start = server.bank.rows(server.everybody)
+        start = server.store.rows(server.client_ids)
         for name in server.groups.trainable:
             start[name] = start[name][present[:1]].expand_as(start[name])  # the mean of all models
         self._compare(server, start)

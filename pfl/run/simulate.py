@@ -25,7 +25,7 @@ from pfl.engine.method import Moment
 from pfl.engine.model_file import save_models
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation
-from pfl.engine.unseen import Everybody, seen_first
+from pfl.engine.unseen import AllClients, seen_first
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.run.errors import NotSaved
@@ -141,10 +141,10 @@ def simulate_together(
         first = partitions[0]
         federation = Federation(dataset, visible(first), device, dtype, config.input_scale, held_out)
         federations = [federation if own is first else federation.divided(visible(own)) for own in partitions]
-        everybody = [Everybody(federation.divided(visible(order.partition)), order) for order in orders]
+        all_clients = [AllClients(federation.divided(visible(order.partition)), order) for order in orders]
         backend = backend_for(execution, device)
         simulation = make_simulation(
-            configs, federations, seeds, backend, measure, execution.moments, everybody
+            configs, federations, seeds, backend, measure, execution.moments, all_clients
         )
         results = simulation.run(execution, on_round, identity)
         if execution.save:
@@ -166,7 +166,7 @@ def make_simulation(
     backend: Backend,
     measure: Measure | None = None,
     moments: Sequence[str] = (),
-    everybody: Sequence[Everybody] = (),
+    all_clients: Sequence[AllClients] = (),
 ) -> Simulation:
     """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments.
 
@@ -183,7 +183,7 @@ def make_simulation(
     network = partial(build, configs[0].model)
     memory.keep_freed()
     keep_compiled()
-    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments, everybody)
+    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments, all_clients)
 
 
 def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:

@@ -101,9 +101,12 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The name with a digest of the options, the data, the seeds and the variants."""
+        """The name with a digest of the options, the data, the seeds and the variants.
+
+        The hyperparameters (`own`) are not part of it, because a method may get further ones.
+        """
         asked = [
-            dict(self.options),
+            {name: value for name, value in self.options.items() if name != "hyperparameters"},
             repr(self.data),
             self.seeds,
             list(map(dict, self.variants)),
@@ -311,7 +314,7 @@ ON_SMALL: dict[str, dict[str, Any]] = {
     "metrics": {"metrics": METRICS},
     "one participant": {"participation": 0.19},
     "hardly a participant": {"participation": 0.01},
-    "everybody": {"participation": 1.0},
+    "full participation": {"participation": 1.0},
     "three epochs": {"epochs": 3},
     "small batches": {"batch_size": 2},
     "one batch": {"batch_size": 1000},

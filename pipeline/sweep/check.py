@@ -160,7 +160,7 @@ def _check_setup(cell: Cell, data: Definition) -> None:
     check_metrics(cell.config.metrics, data.classes)
     known = ("headline", *moments(run.method, run.server))
     check_names("evaluation.moment", [cell.evaluation.moment], known)
-    normalised = any(name.endswith("running_mean") for name in run.server.bank.tensors)
+    normalised = any(name.endswith("running_mean") for name in run.server.store.tensors)
     if cell.evaluation.metric == "similarity" and cell.evaluation.measure == "wdb" and not normalised:
         raise InvalidInput("model", cell.config.model, "a network with batch norm, as wdb is reported")
     if cell.evaluation.group:

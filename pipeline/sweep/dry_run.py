@@ -79,9 +79,9 @@ class DryRun:
         data = make_dataset(shape, classes, 2 * clients * self._samples)
         dtype = getattr(torch, config.dtype)
         federation = Federation(data, partition, self._device, dtype, config.input_scale)
-        everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
+        all_train = dataclasses.replace(config, participation=1.0, eval_every=10**9)
         backend = backend_for(Execution(workers=1), self._device)
-        self._simulation = make_simulation([everybody], federation, [0], backend)
+        self._simulation = make_simulation([all_train], federation, [0], backend)
         self._clients = clients
 
     @property
@@ -92,7 +92,7 @@ class DryRun:
     @property
     def model_bytes(self) -> int:
         """Size of one client's model."""
-        tensors = self.run.server.bank.tensors.values()
+        tensors = self.run.server.store.tensors.values()
         return sum(tensor.shape[1:].numel() * tensor.dtype.itemsize for tensor in tensors)
 
     def speed(self, cold: bool) -> Speed:

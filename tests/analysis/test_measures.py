@@ -36,7 +36,7 @@ def parameters(server, tensors) -> torch.Tensor:
 
 def test_ldb_is_what_the_other_s_model_gains_in_loss_by_its_distance(trained, measured):
     simulation, server = trained
-    models = server.bank.rows(server.everybody)
+    models = server.store.rows(server.client_ids)
 
     def loss(owner: int, model: int) -> torch.Tensor:
         features, y = toy.features_of(simulation, models, model, server.samples[owner])
@@ -50,7 +50,7 @@ def test_ldb_is_what_the_other_s_model_gains_in_loss_by_its_distance(trained, me
 def test_wdb_is_one_over_the_distance_of_batch_norm_s_statistics(trained, measured):
     _, server = trained
     means, variances = (
-        [server.bank[name] for name in server.groups["bn_stats"] if name.endswith(kind)]
+        [server.store[name] for name in server.groups["bn_stats"] if name.endswith(kind)]
         for kind in ("mean", "var")
     )
     distance = sum(
@@ -64,7 +64,7 @@ def test_mdb_is_the_cosine_of_updates_and_cs_the_mean_cosine_of_the_head_s_rows(
     _, server = trained
     updates = parameters(server, server.trained) - parameters(server, server.received)
     assert measured["mdb"] == pytest.approx(float(F.cosine_similarity(*updates, dim=0)))
-    first, second = server.bank["head.weight"][:2]
+    first, second = server.store["head.weight"][:2]
     assert measured["cs"] == pytest.approx(float(F.cosine_similarity(first, second, dim=1).mean()))
 
 

@@ -59,11 +59,11 @@ def test_the_classes_of_a_stream_come_in_an_order_of_the_client_s_own(dataset):
     orders, alike = set(), make_alike(dataset, clients=6)
     for seed in (0, 1):
         server = simulation_of(STREAM, dataset, alike, seeds=(seed,)).runs[0].server
-        task = server.task("batches", server.everybody, {}, (), {})
+        task = server.task("batches", server.client_ids, {}, (), {})
         drawn = [tuple(dict.fromkeys(dataset.labels[own])) for own in task.samples]
         assert all(sorted(order) == [0, 1, 2, 3] for order in drawn)
         assert len(set(drawn)) > 2
-        again = server.task("adaptation", server.everybody, {}, (), {})
+        again = server.task("adaptation", server.client_ids, {}, (), {})
         assert all(map(np.array_equal, task.samples, again.samples))
         orders.add(tuple(drawn))
     assert len(orders) == 2  # another seed draws others

@@ -101,8 +101,8 @@ def test_a_simulation_that_diverged_goes_on_to_where_it_ends_anyway(broken, firs
 
     def breaking(run: SeedRun, chosen=()):
         if run.server.round == broken:  # as if the last step had broken the models
-            for name, stack in run.server.bank.stacks.items():
-                run.server.bank.share(name, torch.full_like(stack.values[0], torch.nan))
+            for name, stack in run.server.store.stacks.items():
+                run.server.store.share(name, torch.full_like(stack.values[0], torch.nan))
         evaluate(run, chosen)
 
     monkeypatch.setattr(SeedRun, "evaluate", breaking)

@@ -78,7 +78,7 @@ def test_a_group_is_averaged_over_its_members_with_test_samples(dataset, partiti
 
     class Grouped(FedAvg):
         def client_groups(self, server):
-            return {"first": server.everybody < 2, "without tests": server.everybody < 1}
+            return {"first": server.client_ids < 2, "without tests": server.client_ids < 1}
 
     _, groups, per_client = evaluate(server, Grouped(), {})
     assert set(groups) == {"first"}

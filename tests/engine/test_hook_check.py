@@ -261,7 +261,7 @@ def test_a_hyperparameter_outside_of_a_dataclass_is_refused():
 
 def test_what_a_training_of_its_own_gets_names_its_purpose():
     def trained(server):
-        server.train("warm up", server.everybody, server.bank.tensors, [None])
+        server.train("warm up", server.client_ids, server.store.tensors, [None])
 
     with pytest.raises(InvalidInput, match=r"^Wrong\.train\('warm up'\): a value of type NoneType is not"):
         simulated(returning("aggregate", trained))

@@ -45,7 +45,7 @@ def test_only_who_took_part_has_rows_of_its_own(method, dataset, crowd):
     for _ in range(ROUNDS):
         simulation.advance()
         participants.update(server.participants.tolist())
-    for stack in (*server.bank.stacks.values(), *server.local.stacks.values()):
+    for stack in (*server.store.stacks.values(), *server.local.stacks.values()):
         assert set(stack.rows.at.nonzero().flatten().tolist()) <= participants
         assert len(stack.values) <= len(participants) + 1
 
@@ -58,8 +58,8 @@ def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):
         simulate(config, dataset, crowd, (0,), Execution(checkpoint_dir=str(folder)))
         sizes[participants] = (folder / CHECKPOINT).stat().st_size
     network = MODELS[CONFIG.model](dataset.shape, len(dataset.classes))
-    everybody = CLIENTS * 4 * sum(parameter.numel() for parameter in network.parameters())
-    assert sizes[3] < sizes[6] < everybody / 100
+    everything = CLIENTS * 4 * sum(parameter.numel() for parameter in network.parameters())
+    assert sizes[3] < sizes[6] < everything / 100
 
 
 def test_a_run_of_many_clients_resumes_bit_identically(dataset, crowd, checkpointed):

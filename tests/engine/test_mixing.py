@@ -1,4 +1,4 @@
-"""Mixing matrices and the bank that they act on."""
+"""Mixing matrices and the store that they act on."""
 
 import copy
 import re
@@ -15,38 +15,38 @@ from tests.methods.toy import after_rounds
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
-    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
-    assert bank.tensors["w"].numel() == 3
-    bank.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
-    assert bank["w"].sum(1).nonzero().flatten().tolist() == [7]
+    store = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
+    assert store.tensors["w"].numel() == 3
+    store.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
+    assert store["w"].sum(1).nonzero().flatten().tolist() == [7]
 
 
 def test_dense_rows_read_a_snapshot():
-    bank = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
+    store = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
     shift = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    mix(bank, "w", Dense(shift))
-    assert bank["w"].flatten().tolist() == [2.0, 4.0, 1.0]
+    mix(store, "w", Dense(shift))
+    assert store["w"].flatten().tolist() == [2.0, 4.0, 1.0]
 
 
 def test_dense_with_own_weight_changes_only_its_rows():
-    bank = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
+    store = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
     matrix = Dense(
         torch.tensor([[0.25, 0.25]]),
         rows=torch.tensor([2]),
         sources=torch.tensor([0, 1]),
         own=torch.tensor([0.5]),
     )
-    mix(bank, "w", matrix)
-    assert bank["w"].flatten().tolist() == [1.0, 2.0, 0.25 * 1 + 0.25 * 2 + 0.5 * 4]
+    mix(store, "w", matrix)
+    assert store["w"].flatten().tolist() == [1.0, 2.0, 0.25 * 1 + 0.25 * 2 + 0.5 * 4]
 
 
 def test_a_mask_blends_two_matrices_element_by_element():
-    bank = ClientStore({"w": torch.tensor([[1.0, 8.0], [3.0, 2.0], [5.0, 5.0]])}, clients=3)
+    store = ClientStore({"w": torch.tensor([[1.0, 8.0], [3.0, 2.0], [5.0, 5.0]])}, clients=3)
     both = torch.tensor([0, 1])
     inside = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=both, sources=both)
     outside = Dense(torch.tensor([[0.5, 0.5]]), sources=both)
-    mix(bank, "w", Masked(torch.tensor([[True, False], [False, True]]), inside, outside))
-    assert bank["w"].tolist() == [[3.0, 5.0], [2.0, 8.0], [5.0, 5.0]]
+    mix(store, "w", Masked(torch.tensor([[True, False], [False, True]]), inside, outside))
+    assert store["w"].tolist() == [[3.0, 5.0], [2.0, 8.0], [5.0, 5.0]]
 
 
 def test_changes_are_mixed_on_top_of_what_each_client_started_from():
@@ -64,7 +64,9 @@ def server(dataset, partition):
     """Client i has stored i in its head's bias; clients 1 and 4 have trained it to 11 and 14."""
     _, server = after_rounds("local", dataset, partition, 0)
     server.round, server.participants = 1, PRESENT
-    server.bank.write(server.bank.everybody, {"head.bias": torch.arange(6.0).double()[:, None].expand(6, 4)})
+    server.store.write(
+        server.store.client_ids, {"head.bias": torch.arange(6.0).double()[:, None].expand(6, 4)}
+    )
     dispatch(server, {})
     server.trained = {**server.received, "head.bias": server.received["head.bias"] + 10}
     return server
@@ -72,7 +74,7 @@ def server(dataset, partition):
 
 def biases(server, matrix):
     aggregate(server, {"head.bias": matrix})
-    return server.bank["head.bias"][:, 0].tolist()
+    return server.store["head.bias"][:, 0].tolist()
 
 
 def test_a_sum_with_the_identity_keeps_a_share_of_every_client_s_own_model(server):
@@ -84,11 +86,11 @@ def test_a_sum_with_the_identity_keeps_a_share_of_every_client_s_own_model(serve
 def test_a_sum_of_averages_is_an_average_that_is_stored_once(server):
     plain = Average(torch.tensor([0.5, 0.5]))
     assert biases(server, 0.5 * (MEAN + plain)) == pytest.approx([(13.25 + 12.5) / 2] * CLIENTS)
-    assert server.bank.shared("head.bias")
+    assert server.store.shared("head.bias")
 
 
 def test_an_average_in_a_sum_reads_the_old_value_before_it_is_replaced(server):
-    server.bank.share("head.bias", torch.full((4,), 100.0).double())
+    server.store.share("head.bias", torch.full((4,), 100.0).double())
     blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
     assert biases(server, 0.5 * MEAN + 0.5 * blended)[0] == pytest.approx(13.25 / 2 + (6.4 + 50) / 2)
 
@@ -105,7 +107,7 @@ def test_a_sum_with_a_mask_is_a_sum_element_by_element(server):
     mask = torch.tensor([[True, False, False, False]]).expand(6, 4)
     masked = Masked(mask, Dense(torch.eye(6)), Dense(torch.full((1, 2), 0.5), sources=PRESENT))
     aggregate(server, {"head.bias": 0.5 * masked + 0.5 * Identity()})
-    assert server.bank["head.bias"][0].tolist() == pytest.approx([0, 6.25, 6.25, 6.25])
+    assert server.store["head.bias"][0].tolist() == pytest.approx([0, 6.25, 6.25, 6.25])
 
 
 def test_participants_start_from_a_sum(server):
@@ -193,84 +195,84 @@ def test_rows_that_do_not_sum_to_one_are_refused(matrix):
 
 
 def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
-    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1_000_000)
+    store = ClientStore({"w": torch.zeros(1, 3)}, clients=1_000_000)
     for client in (999_999, 5, 999_999):
-        bank.write(torch.tensor([client]), {"w": torch.full((1, 3), float(client))})
-    assert len(bank.stacks["w"].values) == 3  # the common value and two rows
-    assert bank.rows(torch.tensor([999_999, 6, 5]))["w"][:, 0].tolist() == [999_999, 0, 5]
+        store.write(torch.tensor([client]), {"w": torch.full((1, 3), float(client))})
+    assert len(store.stacks["w"].values) == 3  # the common value and two rows
+    assert store.rows(torch.tensor([999_999, 6, 5]))["w"][:, 0].tolist() == [999_999, 0, 5]
 
 
 def test_a_checkpoint_has_what_is_stored_without_the_room_for_more():
-    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
-    bank.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
-    values, _ = bank.state()["w"]
+    store = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
+    store.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
+    values, _ = store.state()["w"]
     assert values.untyped_storage().nbytes() == values.nbytes == 2 * 3 * 4
     assert torch.equal(values, torch.tensor([[0.0] * 3, [1.0] * 3]))
 
 
 def test_a_bank_does_not_grow_into_the_memory_that_its_first_values_came_from():
     whole = torch.zeros(100, 3)
-    bank = ClientStore({"w": whole[:1]}, clients=100)
-    bank.share("w", whole[0])
-    bank.write(torch.arange(50), {"w": torch.ones(50, 3)})
+    store = ClientStore({"w": whole[:1]}, clients=100)
+    store.share("w", whole[0])
+    store.write(torch.arange(50), {"w": torch.ones(50, 3)})
     assert not whole.any()
 
 
 def test_tensors_hold_what_was_written_whether_together_or_alone():
     random = torch.Generator().manual_seed(0)
-    bank = ClientStore({"w": torch.zeros(1, 3), "b": torch.ones(1, 2)}, clients=9)
+    store = ClientStore({"w": torch.zeros(1, 3), "b": torch.ones(1, 2)}, clients=9)
     expected = {"w": torch.zeros(9, 3), "b": torch.ones(9, 2)}
     for step in range(60):
         names = [("w", "b"), ("w",), ("b",)][step % 3]
         ids = torch.randperm(9, generator=random)[: 1 + step % 2]
-        new = {name: torch.randn(len(ids), *bank.shape(name), generator=random) for name in names}
-        bank.write(ids, new)
+        new = {name: torch.randn(len(ids), *store.shape(name), generator=random) for name in names}
+        store.write(ids, new)
         for name, values in new.items():
             expected[name][ids] = values
         if step == 30:
-            bank.share("b", torch.tensor([4.0, 5.0]))
+            store.share("b", torch.tensor([4.0, 5.0]))
             expected["b"][:] = torch.tensor([4.0, 5.0])
-        assert all(torch.equal(bank[name], expected[name]) for name in expected)
+        assert all(torch.equal(store[name], expected[name]) for name in expected)
 
 
 def test_a_bank_that_was_put_back_grows_on():
-    bank = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
-    bank.write(torch.tensor([4]), {"w": torch.full((1, 2), 4.0)})
+    store = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
+    store.write(torch.tensor([4]), {"w": torch.full((1, 2), 4.0)})
     again = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
-    again.restore(copy.deepcopy(bank.state()), torch.device("cpu"))
+    again.restore(copy.deepcopy(store.state()), torch.device("cpu"))
     again.write(torch.tensor([0, 1]), {"w": torch.ones(2, 2)})
     assert again["w"][:, 0].tolist() == [1, 1, 0, 0, 4]
 
 
-def test_mixing_reads_what_is_stored_as_it_reads_everybodys_rows():
+def test_mixing_reads_what_is_stored_as_it_reads_the_rows_of_all():
     generator = torch.Generator().manual_seed(0)
-    bank = ClientStore({"w": torch.randn(1, 3, dtype=torch.float64, generator=generator)}, clients=6)
-    bank.write(torch.tensor([4, 1]), {"w": torch.randn(2, 3, dtype=torch.float64, generator=generator)})
+    store = ClientStore({"w": torch.randn(1, 3, dtype=torch.float64, generator=generator)}, clients=6)
+    store.write(torch.tensor([4, 1]), {"w": torch.randn(2, 3, dtype=torch.float64, generator=generator)})
     matrix = Dense(torch.rand(2, 6, dtype=torch.float64, generator=generator), rows=torch.tensor([1, 5]))
-    torch.testing.assert_close(mixed(bank.stacks["w"], matrix), mixed(bank["w"], matrix))
+    torch.testing.assert_close(mixed(store.stacks["w"], matrix), mixed(store["w"], matrix))
 
 
 def test_a_copy_of_rows_does_not_see_what_is_written_later():
-    bank = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
-    before = bank.stacks["w"].copy()
-    bank.write(torch.tensor([1]), {"w": torch.tensor([[5.0]])})
+    store = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
+    before = store.stacks["w"].copy()
+    store.write(torch.tensor([1]), {"w": torch.tensor([[5.0]])})
     assert before[:].tolist() == [[1], [2]]
-    assert bank["w"].tolist() == [[1], [5]]
+    assert store["w"].tolist() == [[1], [5]]
 
 
-def test_what_is_made_everybodys_is_stored_once_again():
-    bank = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
-    bank.share("w", torch.tensor([7.0]))
-    assert bank.shared("w")
-    assert bank["w"].tolist() == [[7], [7]]
+def test_a_value_that_all_share_again_is_stored_once():
+    store = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
+    store.share("w", torch.tensor([7.0]))
+    assert store.shared("w")
+    assert store["w"].tolist() == [[7], [7]]
 
 
 def test_a_bank_in_host_memory_hands_its_rows_to_the_device():
     with emulated():
-        bank = ClientStore({"w": torch.zeros(1, 3, device=DEVICE)}, clients=4, home=torch.device("cpu"))
-        bank.write(torch.tensor([1]).to(DEVICE), {"w": torch.ones(1, 3, device=DEVICE)})
+        store = ClientStore({"w": torch.zeros(1, 3, device=DEVICE)}, clients=4, home=torch.device("cpu"))
+        store.write(torch.tensor([1]).to(DEVICE), {"w": torch.ones(1, 3, device=DEVICE)})
         for _ in range(2):
-            assert bank.stacks["w"].values.device.type == "cpu"
-            rows = bank.rows(torch.tensor([0, 1]).to(DEVICE))["w"]
+            assert store.stacks["w"].values.device.type == "cpu"
+            rows = store.rows(torch.tensor([0, 1]).to(DEVICE))["w"]
             assert (rows.device, rows.tolist()) == (DEVICE, [[0.0] * 3, [1.0] * 3])
-            bank.restore(bank.state(), DEVICE)
+            store.restore(store.state(), DEVICE)

@@ -92,7 +92,7 @@ def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partitio
         partition,
         (0,),
         Execution(backend=backend),
-        measure=lambda server, _: kept.extend(tree_leaves([server.bank.tensors, server.client_state])),
+        measure=lambda server, _: kept.extend(tree_leaves([server.store.tensors, server.client_state])),
     )
     assert {tensor.dtype for tensor in kept if tensor.is_floating_point()} == {torch.float32}
 

@@ -38,7 +38,7 @@ def test_clients_of_a_round_train_at_its_rate(backend, dataset, partition):
 
     def weights(rounds):
         def last(server, _network):
-            return server.bank["head.weight"].tolist() if server.round == rounds else None
+            return server.store["head.weight"].tolist() if server.round == rounds else None
 
         chosen = dataclasses.replace(config, rounds=rounds)
         (result,) = simulate(chosen, dataset, partition, (0,), Execution(backend=backend), measure=last)

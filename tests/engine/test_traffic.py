@@ -87,7 +87,7 @@ def test_what_the_server_computes_for_everybody_goes_down_and_is_stored(server):
     value = torch.arange(4.0, dtype=torch.float64)[None]
     aggregate(trained(server), {"head.bias": value})
     assert server.traffic.total == (PRESENT * 4, 0)
-    assert torch.equal(server.bank["head.bias"], value.expand(6, 4))
+    assert torch.equal(server.store["head.bias"], value.expand(6, 4))
 
 
 def test_a_sent_tensor_of_a_client_s_own_name_is_what_it_starts_from(server):

@@ -106,7 +106,7 @@ def test_a_new_client_receives_the_global_model_and_the_mean_of_personal_layers(
 
     class Watched(METHODS["fedper"]):
         def adapt(self, server):
-            held.update({name: server.bank[name].clone() for name in server.bank.stacks})
+            held.update({name: server.store[name].clone() for name in server.store.stacks})
 
     options = {"model": "cnn_digits", "rounds": 2, "unseen": 0.4, "dtype": "float64", "progress": False}
     pfl.simulate(Watched, dataset, partition, **options)
@@ -246,7 +246,7 @@ def test_a_method_of_ones_own_decides_what_a_new_client_gets(dataset, partition)
             return {"all": server.average()}
 
         def admit(self, server):
-            return {name: torch.zeros_like(server.bank[name][:1]) for name in server.groups["head"]}
+            return {name: torch.zeros_like(server.store[name][:1]) for name in server.groups["head"]}
 
     (run,) = pfl.simulate(Zeros, dataset, partition, progress=False, **METHOD_LESS)
     assert run.metrics.unseen.received.loss == pytest.approx(np.log(len(dataset.classes)))

@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_simulation_starts_again(
 
 
 def test_a_flipped_byte_is_noticed_wherever_it_is(tmp_path):
-    checkpoint.save(tmp_path, {"fingerprint": "abc", "round": 3, "bank": {"weight": torch.arange(4.0)}})
+    checkpoint.save(tmp_path, {"fingerprint": "abc", "round": 3, "store": {"weight": torch.arange(4.0)}})
     file = tmp_path / CHECKPOINT
     whole = file.read_bytes()
     assert checkpoint.load(tmp_path)
@@ -112,12 +112,12 @@ def forged(state: dict, **changes: object) -> dict:
         lambda state: state | {"runs": "none"},
         lambda state: state | {"seconds": "long"},
         lambda state: forged(state, round="first"),
-        lambda state: forged(state, bank={}),
+        lambda state: forged(state, store={}),
         lambda state: forged(
-            state, bank={name: (rows[..., :1], at) for name, (rows, at) in state["runs"][0]["bank"].items()}
+            state, store={name: (rows[..., :1], at) for name, (rows, at) in state["runs"][0]["store"].items()}
         ),
         lambda state: forged(
-            state, bank={name: (rows, at + 99) for name, (rows, at) in state["runs"][0]["bank"].items()}
+            state, store={name: (rows, at + 99) for name, (rows, at) in state["runs"][0]["store"].items()}
         ),
         lambda state: forged(state, positions=torch.zeros(1)),
         lambda state: forged(state, history=[{"round": 1}]),

@@ -39,7 +39,7 @@ def minibatches(server: Server, client: int) -> list[tuple[Tensor, Tensor]]:
 
 def model_of(server: Server, client: int = 0) -> dict[str, Tensor]:
     """A client's stored tensors, parameters with a gradient."""
-    stored = {name: server.bank[name][client].clone() for name in server.groups["all"]}
+    stored = {name: server.store[name][client].clone() for name in server.groups["all"]}
     return {n: t.requires_grad_(n in server.groups.trainable) for n, t in stored.items()}
 
 

@@ -65,7 +65,7 @@ def scripted(
     backend = Scripted(script)
     simulation = simulation_of(config, data, make_clients(data, sizes), backend)
     server = simulation.runs[0].server
-    backend.initial = {name: server.bank.tensors[name][0].clone() for name in server.groups.trainable}
+    backend.initial = {name: server.store.tensors[name][0].clone() for name in server.groups.trainable}
     return simulation
 
 
@@ -78,9 +78,9 @@ def numbers(simulation: Simulation, tensors: dict[str, Tensor]) -> list[float]:
 
 
 def models(simulation: Simulation) -> list[float]:
-    """The number of every client's model in the bank."""
-    bank = simulation.runs[0].server.bank
-    return numbers(simulation, {name: bank[name] for name in simulation.backend.initial})
+    """The number of every client's model in the client store."""
+    store = simulation.runs[0].server.store
+    return numbers(simulation, {name: store[name] for name in simulation.backend.initial})
 
 
 def history(simulation: Simulation, rounds: int) -> list[list[float]]:

@@ -27,7 +27,7 @@ class Federation:
         self.simulation, self.server = after_rounds(
             "clusterfl", dataset, clients, 0, hyperparameters=declared
         )
-        self.initial = self.server.bank["head.bias"][0]
+        self.initial = self.server.store["head.bias"][0]
 
     def round(self, changes):
         """One round in which the clients in ``changes`` take part."""
@@ -46,7 +46,7 @@ class Federation:
         return {frozenset(i for i in range(8) if assigned[i] == cluster) for cluster in assigned}
 
     def model(self, client):
-        return (self.server.bank["head.bias"][client] - self.initial).tolist()
+        return (self.server.store["head.bias"][client] - self.initial).tolist()
 
 
 def towards(**groups):

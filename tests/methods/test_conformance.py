@@ -74,4 +74,4 @@ def test_a_built_in_method_has_a_line_for_lists_and_a_family(method):
 def test_local_batch_norm_statistics_are_what_each_client_trained(method, dataset, partition):
     _, server = after_rounds(method, dataset, partition, 1, bn_stats="local")
     for name in server.groups["bn_stats"]:
-        assert torch.equal(server.bank[name][server.participants], server.trained[name])
+        assert torch.equal(server.store[name][server.participants], server.trained[name])

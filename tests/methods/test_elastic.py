@@ -71,7 +71,7 @@ def test_a_round_agrees_with_the_authors_rule_computed_in_plain_torch(participat
     simulation.advance()
     assert server.participants.tolist() == clients
     for name, tensor in expected.items():
-        torch.testing.assert_close(server.bank[name][0], tensor, rtol=0, atol=1e-12)
+        torch.testing.assert_close(server.store[name][0], tensor, rtol=0, atol=1e-12)
 
 
 def test_with_one_participant_the_factors_reach_from_tau_to_1_plus_tau(dataset, partition):
@@ -87,14 +87,14 @@ def test_with_one_participant_the_factors_reach_from_tau_to_1_plus_tau(dataset, 
     assert 1.1 < every.mean() < 1.5
     simulation.advance()
     for name, tensor in expected.items():
-        torch.testing.assert_close(server.bank[name][0], tensor, rtol=0, atol=1e-12)
+        torch.testing.assert_close(server.store[name][0], tensor, rtol=0, atol=1e-12)
 
 
 def test_measuring_leaves_the_model_and_its_statistics(dataset, partition):
     _, server = begun("elastic", dataset, partition, model="lenet5_bn")
     measure, _ = server.program.method.phases(server)
-    before = {name: server.bank[name].clone() for name in server.groups["all"]}
-    trained = server.train("measuring", server.everybody, before, (measure,))
+    before = {name: server.store[name].clone() for name in server.groups["all"]}
+    trained = server.train("measuring", server.client_ids, before, (measure,))
     assert all(torch.equal(trained.tensors[name], tensor) for name, tensor in before.items())
     assert trained.state["sensitivity"]["head.weight"].any()
 

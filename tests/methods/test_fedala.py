@@ -46,6 +46,6 @@ def test_only_the_last_layers_are_mixed(dataset, partition):
 def test_weights_are_learnt_on_a_share_of_the_batches(dataset, partition):
     simulation, server = toy.after_rounds("fedala", dataset, partition, 1)
     method = simulation.program.method
-    weighing, training = (server.steps(server.everybody, phase) for phase in method.phases(server))
+    weighing, training = (server.steps(server.client_ids, phase) for phase in method.phases(server))
     expected = torch.ceil(0.8 * training - 1e-9)
     assert weighing.tolist() == expected.tolist()

@@ -65,7 +65,7 @@ def test_the_matrix_compares_the_feature_maps_of_the_common_model(backend, datas
     warm = after_rounds(dataset, partition, 2, backend())
     server = warm.runs[0].server
     assert torch.equal(server.state["weights"], torch.eye(6, dtype=torch.float64))
-    common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.tensors}
+    common = {name: server.store[name].mean(0, keepdim=True) for name in server.store.tensors}
     layers = zip(*(feature_maps(warm, common, samples) for samples in partition.train), strict=True)
     means, variances = [], []
     for layer in layers:
@@ -79,7 +79,7 @@ def test_the_matrix_compares_the_feature_maps_of_the_common_model(backend, datas
 def test_batch_norm_stays_personal_and_the_rest_is_mixed_from_stored_models(dataset, partition):
     simulation = after_rounds(dataset, partition, 3)
     server = simulation.runs[0].server
-    before = {name: server.bank[name].clone() for name in server.bank.tensors}
+    before = {name: server.store[name].clone() for name in server.store.tensors}
     server.round += 1
     server.participants = torch.tensor([1, 4])
     dispatch(server, simulation.program.method.dispatch(server))
@@ -110,9 +110,9 @@ def test_the_headline_is_what_a_client_trained_and_after_aggregation_comes_the_m
     personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
     some = slice(1, 4)
     own, mixture = (method.personal(server, moment, some) for moment in ("post_local", "post_aggregation"))
-    assert own.keys() == mixture.keys() == server.bank.tensors.keys()
+    assert own.keys() == mixture.keys() == server.store.tensors.keys()
     for name in own:
-        stored = server.bank[name]
+        stored = server.store[name]
         assert torch.equal(own[name], stored[some])
         rows = torch.einsum("kn,n...->k...", server.state["weights"][some], stored)
         expected = stored[some] if name in personal else rows

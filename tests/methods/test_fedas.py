@@ -41,8 +41,8 @@ def test_extractors_are_averaged_by_fisher_traces_and_heads_stay(dataset, partit
     assert (fisher > 0).all()
     name = "extractor.conv1.weight"
     mean = (fisher.view(-1, 1, 1, 1, 1) * server.trained[name]).sum(0) / fisher.sum()
-    torch.testing.assert_close(server.bank[name][0], mean)
-    assert not server.bank.shared("head.weight")
+    torch.testing.assert_close(server.store[name][0], mean)
+    assert not server.store.shared("head.weight")
     # The extractor both ways, and one number up.
     model, present = server.scalars("extractor"), len(server.participants)
     assert server.traffic.total == (present * model, present * (model + 1))

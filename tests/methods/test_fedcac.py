@@ -88,7 +88,7 @@ def test_critical_statistics_are_averaged_like_critical_elements(dataset, partit
     def means(**hyper):
         hyper = {"tau": 1.0, "collab": "top1", **hyper}
         _, server = after_rounds("fedcac", dataset, partition, 1, participation=1.0, hyperparameters=hyper)
-        return server, server.bank[server.groups["bn_stats"][0]]
+        return server, server.store[server.groups["bn_stats"][0]]
 
     _, own = means()
     server, averaged = means(statistics="critical")

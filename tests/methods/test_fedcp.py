@@ -75,14 +75,14 @@ def test_the_discrepancy_compares_all_pairs_by_gaussian_kernels(padded):
 
 def test_with_everything_sent_to_the_personal_head_it_is_fedper(dataset, partition):
     ours, server = toy.after_rounds("fedcp", dataset, partition, 0, hyperparameters={"lam": 0.0})
-    width = server.bank.shape("head.weight")[-1]
-    server.bank.share("policy.1.weight", torch.zeros(2 * width).double())
-    server.bank.share("policy.1.bias", torch.tensor([300.0, 0.0]).double().repeat_interleave(width))
-    server.bank.share("shared_head.bias", torch.zeros(4).double())
+    width = server.store.shape("head.weight")[-1]
+    server.store.share("policy.1.weight", torch.zeros(2 * width).double())
+    server.store.share("policy.1.bias", torch.tensor([300.0, 0.0]).double().repeat_interleave(width))
+    server.store.share("shared_head.bias", torch.zeros(4).double())
     ours.advance()
     _, fedper = toy.after_rounds("fedper", dataset, partition, 1)
     for name in fedper.groups.trainable:
-        torch.testing.assert_close(server.bank[name][:], fedper.bank[name][:], rtol=0, atol=1e-9)
+        torch.testing.assert_close(server.store[name][:], fedper.store[name][:], rtol=0, atol=1e-9)
 
 
 def test_the_shared_head_is_the_mean_of_itself_and_the_personal_heads(dataset, partition):
@@ -91,9 +91,9 @@ def test_the_shared_head_is_the_mean_of_itself_and_the_personal_heads(dataset, p
     shares = server.sizes[present] / server.sizes[present].sum()
     heads = torch.tensordot(shares, server.trained["head.weight"], 1)
     expected = (heads + server.received["shared_head.weight"][0]) / 2
-    torch.testing.assert_close(server.bank["shared_head.weight"][0], expected)
-    assert not server.bank.shared("head.weight")
-    assert all(server.bank.shared(name) for name in server.groups.trained(("extractor", "policy")))
+    torch.testing.assert_close(server.store["shared_head.weight"][0], expected)
+    assert not server.store.shared("head.weight")
+    assert all(server.store.shared(name) for name in server.groups.trained(("extractor", "policy")))
     # Extractor, policy and one head, both ways.
     sent = server.scalars("extractor", "policy", "head")
     assert server.traffic.total == (len(present) * sent, len(present) * sent)

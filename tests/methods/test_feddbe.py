@@ -54,8 +54,8 @@ def test_the_mean_feature_is_fixed_before_the_first_round_and_translations_are_p
     assert mean.any()
     simulation.advance()
     assert torch.equal(server.state["mean"], mean)
-    assert not server.bank.shared("translation.bias")
-    assert all(server.bank.shared(name) for name in server.groups["model"])
+    assert not server.store.shared("translation.bias")
+    assert all(server.store.shared(name) for name in server.groups["model"])
     model, width, present = server.scalars("model"), mean.numel(), len(server.participants)
     assert server.traffic.total == (present * (model + width), present * model)
     assert first[0] - server.traffic.total[0] == server.clients * model  # every client's first training
@@ -71,7 +71,7 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(m, dataset, 
     sizes = [len(samples) for samples in server.samples]
     names = [name for name in server.groups.trainable if name != "translation.bias"]
     common = {name: tensor.detach() for name, tensor in model_of(server).items() if name in names}
-    width = server.bank.shape("translation.bias")[0]
+    width = server.store.shape("translation.bias")[0]
     biases = [torch.zeros(width).double()] * server.clients
 
     def trained(client, mean):
@@ -106,6 +106,6 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(m, dataset, 
         for client in present:
             biases[client] = results[client][1]
     for name in names:
-        torch.testing.assert_close(server.bank[name][0], common[name], rtol=0, atol=1e-9)
+        torch.testing.assert_close(server.store[name][0], common[name], rtol=0, atol=1e-9)
     for client, bias in enumerate(biases):
-        torch.testing.assert_close(server.bank["translation.bias"][client], bias, rtol=0, atol=1e-9)
+        torch.testing.assert_close(server.store["translation.bias"][client], bias, rtol=0, atol=1e-9)

@@ -22,7 +22,7 @@ def server(participants, uploaded, affinity=None, validation=(10, 10, 10, 10), r
         round=round,
         clients=clients,
         participants=torch.tensor(participants),
-        bank=ClientStore({"w": WEIGHTS}, clients),
+        store=ClientStore({"w": WEIGHTS}, clients),
         groups=SimpleNamespace(trainable=("w",)),
         config=SimpleNamespace(bn_stats="mixed"),
         held_out=[np.arange(size) for size in validation],
@@ -147,11 +147,11 @@ def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(d
 def test_the_baseline_before_training_is_what_the_client_started_from(dataset, partition):
     own = {"baseline": "before_training"}
     simulation, federation = after_rounds("fedfomo", dataset, partition, 0, lr=0.1, hyperparameters=own)
-    initial = federation.bank["head.weight"].clone()
+    initial = federation.store["head.weight"].clone()
     simulation.advance()
     first = federation.participants
     assert torch.equal(federation.state["before"]["head.weight"], initial)
-    trained = federation.bank["head.weight"].clone()
+    trained = federation.store["head.weight"].clone()
     simulation.advance()
     second = federation.participants
     starts = federation.state["before"]["head.weight"]

@@ -150,7 +150,7 @@ def classes_generated(server, participants, **hyper):
             return super()._objective(server, net, y, noise)
 
     server.round, server.participants = 1, torch.tensor(participants)
-    server.trained = server.bank.rows(server.participants)
+    server.trained = server.store.rows(server.participants)
     Recording(generated=500, **hyper).aggregate(server)
     return torch.cat(asked).unique().tolist()
 

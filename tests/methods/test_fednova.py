@@ -33,4 +33,4 @@ def test_batch_norm_s_statistics_are_averaged_by_size(dataset, partition):
     _, server = after_rounds("fednova", dataset, partition, 1, participation=1.0)
     name = server.groups["bn_stats"][0]
     mean = (server.average().weights[:, None] * server.uploads[name]).sum(0)
-    torch.testing.assert_close(server.bank[name][0], mean)
+    torch.testing.assert_close(server.store[name][0], mean)

@@ -42,8 +42,8 @@ def test_the_last_training_tunes_a_copy_of_every_head(dataset, partition):
         "fedrep", dataset, partition, 2, hyperparameters={"final_head_epochs": 3}, eval_every=1
     )
     plain, other = after_rounds("fedrep", dataset, partition, 2, eval_every=1)
-    for name, stack in server.bank.tensors.items():
-        assert torch.equal(stack, other.bank.tensors[name])
+    for name, stack in server.store.tensors.items():
+        assert torch.equal(stack, other.store.tensors[name])
     (phase,) = tuned.program.method.adaptation(server)
     assert (phase.epochs, phase.trains) == (3, ("head",))
     ours, theirs = (simulation.runs[0].history[-1].moments for simulation in (tuned, plain))

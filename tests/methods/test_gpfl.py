@@ -73,7 +73,7 @@ def test_the_context_of_prediction_is_the_client_s_mean_embedding(contexts, cont
 def test_everything_but_the_head_is_shared(dataset, partition):
     _, server = toy.after_rounds("gpfl", dataset, partition, 1)
     for name in server.groups.trainable:
-        assert server.bank.shared(name) == (not name.startswith("head.")), name
+        assert server.store.shared(name) == (not name.startswith("head.")), name
 
 
 def valve(tensors, features, context):
@@ -133,12 +133,12 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
         contexts = [(own.mean(0), shares[client] @ own) for client, own in enumerate(held)]
         common.update(mean)
     for name, tensor in mean.items():
-        torch.testing.assert_close(server.bank[name][0], tensor, rtol=0, atol=1e-9)
+        torch.testing.assert_close(server.store[name][0], tensor, rtol=0, atol=1e-9)
     for client in range(clients):
         everyone, mine = contexts[client]
         torch.testing.assert_close(server.client_state["context_all"][client], everyone, rtol=0, atol=1e-9)
         torch.testing.assert_close(server.client_state["context_own"][client], mine, rtol=0, atol=1e-9)
-        own = server.bank["head.weight"][client]
+        own = server.store["head.weight"][client]
         torch.testing.assert_close(own, heads[client]["head.weight"], rtol=0, atol=1e-9)
 
 

@@ -261,7 +261,7 @@ def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
     server.program = dataclasses.replace(server.program, method=Local())
     for _ in range(2):
         theirs.advance()
-    first, second = (simulation.runs[0].server.bank for simulation in (ours, theirs))
+    first, second = (simulation.runs[0].server.store for simulation in (ours, theirs))
     for name in first.tensors:
         torch.testing.assert_close(first[name], second[name], rtol=0, atol=1e-9)
 
@@ -272,7 +272,7 @@ def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(datas
     )
     simulation = simulation_of(config, dataset, partition)
     server, net = simulation.runs[0].server, simulation.program.net
-    start = {name: stack[0].clone() for name, stack in server.bank.tensors.items()}
+    start = {name: stack[0].clone() for name, stack in server.store.tensors.items()}
     task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
     models = []
     for (plans,) in task.schedules():
@@ -289,7 +289,7 @@ def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(datas
     simulation.advance()
     for name in start:
         mean = torch.stack([model[name] for model in models]).mean(0)
-        torch.testing.assert_close(server.bank.tensors[name][0], mean, rtol=0, atol=1e-9)
+        torch.testing.assert_close(server.store.tensors[name][0], mean, rtol=0, atol=1e-9)
 
 
 def test_fedpac_on_one_client_is_fedrep_with_the_prototype_term(dataset):

@@ -45,7 +45,7 @@ def admitted(
 def loss_of(server: Server, client: int, model: int) -> float:
     """The mean loss of one client's model on the training samples of another."""
     net = server.program.net
-    bind(net, {name: stack[:][model] for name, stack in server.bank.stacks.items()})
+    bind(net, {name: stack[:][model] for name, stack in server.store.stacks.items()})
     net.eval()
     x, y = server.federation.batch(torch.from_numpy(server.samples[client]))
     with torch.no_grad():
@@ -72,20 +72,20 @@ def test_pfedhn_makes_its_model_from_the_mean_embedding(dataset, partition):
     mean = net["embedding"][:4].mean(0, keepdim=True)
     models = method._models(server, {**net, "embedding": mean}, torch.tensor([0]))
     for name, model in models.items():
-        assert torch.allclose(server.bank[name][4:], model.expand(2, *model.shape[1:]))
+        assert torch.allclose(server.store[name][4:], model.expand(2, *model.shape[1:]))
 
 
 @pytest.mark.parametrize("method", ["apfl", "ditto"])
 def test_its_personal_model_is_the_global_one(method, dataset, partition):
     _, server = admitted(method, dataset, partition)
     for name in server.groups["model"]:
-        assert torch.equal(server.bank[f"personal.{name}"][4:], server.bank[name][4:])
+        assert torch.equal(server.store[f"personal.{name}"][4:], server.store[name][4:])
 
 
 def test_its_historical_model_is_the_global_one_and_then_what_it_trained(dataset, partition):
     _, server = admitted("fedphp", dataset, partition)
     for name, history in server.client_state["history"].items():
-        assert torch.equal(history[4:], server.bank[name][:1].expand_as(history[4:]))
+        assert torch.equal(history[4:], server.store[name][:1].expand_as(history[4:]))
     _, server = admitted("fedphp", dataset, partition, trains=True)
     for name, history in server.client_state["history"].items():
         assert torch.equal(history[4:], server.trained[name])
@@ -94,7 +94,7 @@ def test_its_historical_model_is_the_global_one_and_then_what_it_trained(dataset
 def test_fedala_begins_with_the_global_layers_and_trains(dataset, partition):
     _, server = admitted("fedala", dataset, partition, trains=True)
     for name, own in server.client_state["own"].items():
-        assert torch.equal(own[4:], server.bank[name][:1].expand_as(own[4:]))
+        assert torch.equal(own[4:], server.store[name][:1].expand_as(own[4:]))
         assert not torch.equal(own[4:], server.trained[name])
 
 
@@ -109,7 +109,7 @@ def test_fedrep_adapts_the_head_alone(dataset, partition):
 def test_it_gets_the_global_model_during_the_warm_up(method, dataset, partition):
     _, server = admitted(method, dataset, partition, rho=1.0)
     for name in server.groups["head"]:
-        assert torch.equal(server.bank[name][4:], server.bank[name][:2])
+        assert torch.equal(server.store[name][4:], server.store[name][:2])
 
 
 def test_fedsimsup_weighs_the_models_by_label_proportions(dataset, partition):
@@ -118,8 +118,8 @@ def test_fedsimsup_weighs_the_models_by_label_proportions(dataset, partition):
     counts = server.label_counts
     cosines = F.cosine_similarity(counts[4:, None], counts[None, :4], dim=2) ** 2
     weights = cosines / cosines.sum(1, keepdim=True)
-    expected = torch.einsum("kn,n...->k...", weights, server.bank["head.weight"][:4])
-    assert torch.allclose(server.bank["head.weight"][4:], expected)
+    expected = torch.einsum("kn,n...->k...", weights, server.store["head.weight"][:4])
+    assert torch.allclose(server.store["head.weight"][4:], expected)
 
 
 @pytest.mark.parametrize("head_stage", ["mixed", "local"])
@@ -129,13 +129,13 @@ def test_spfl_mixes_the_stages_by_the_similarity_of_changes(head_stage, dataset,
     weights = similarity / similarity.sum(1, keepdim=True)
     if head_stage == "local":
         weights = torch.full_like(weights, 1 / 4)
-    expected = torch.einsum("kn,n...->k...", weights, server.bank["head.weight"][:4])
-    assert torch.allclose(server.bank["head.weight"][4:], expected)
+    expected = torch.einsum("kn,n...->k...", weights, server.store["head.weight"][:4])
+    assert torch.allclose(server.store["head.weight"][4:], expected)
 
 
 def test_gpfl_has_contexts_from_the_global_embeddings(dataset, partition):
     _, server = admitted("gpfl", dataset, partition)
-    embedding = server.bank["embedding.weight"][0]
+    embedding = server.store["embedding.weight"][0]
     assert torch.allclose(server.client_state["context_all"][4:], embedding.mean(0).expand(2, -1))
     own = server.label_counts[4:] / server.sizes[4:, None]
     assert torch.allclose(server.client_state["context_own"][4:], own @ embedding)
@@ -144,7 +144,7 @@ def test_gpfl_has_contexts_from_the_global_embeddings(dataset, partition):
 def test_a_local_client_begins_with_the_common_initialisation(dataset, partition):
     _, server = admitted("local", dataset, partition)
     for name, initial in server.initial.items():
-        assert torch.equal(server.bank[name][4:], initial.expand(2, *initial.shape[1:]))
+        assert torch.equal(server.store[name][4:], initial.expand(2, *initial.shape[1:]))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,8 +15,8 @@ def test_fedbn_shares_everything_but_batch_norm(dataset, partition):
     _, server = after_rounds("fedbn", dataset, partition, 2)
     personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
     assert len(personal) == 8
-    for name in server.bank.tensors:
-        assert server.bank.shared(name) == (name not in personal), name
+    for name in server.store.tensors:
+        assert server.store.shared(name) == (name not in personal), name
     sent = len(server.participants) * (server.scalars("all") - server.scalars("bn_affine", "bn_stats"))
     assert server.traffic.total == (sent, sent)
 
@@ -36,9 +36,9 @@ def test_fedbabu_never_trains_or_sends_the_head(dataset, partition):
     _, begun = after_rounds("fedbabu", dataset, partition, 0)
     _, server = after_rounds("fedbabu", dataset, partition, 3, weight_decay=0.1, momentum=0.5)
     for name in server.groups["head"]:
-        assert torch.equal(server.bank[name][:], begun.bank[name][:])
+        assert torch.equal(server.store[name][:], begun.store[name][:])
     name = "extractor.conv1.weight"
-    assert not torch.equal(server.bank[name][:], begun.bank[name][:])
+    assert not torch.equal(server.store[name][:], begun.store[name][:])
     sent = len(server.participants) * server.scalars("extractor")
     assert server.traffic.total == (sent, sent)
 
@@ -47,8 +47,8 @@ def test_fedbabu_never_trains_or_sends_the_head(dataset, partition):
 def test_what_a_client_adapts_is_discarded(method, dataset, partition):
     _, often = after_rounds(method, dataset, partition, 3, eval_every=1)
     _, never = after_rounds(method, dataset, partition, 3, eval_every=9)
-    for name, stack in often.bank.tensors.items():
-        assert torch.equal(stack, never.bank.tensors[name])
+    for name, stack in often.store.tensors.items():
+        assert torch.equal(stack, never.store.tensors[name])
 
 
 @pytest.mark.parametrize("method", ["fedbabu", "fedupdate", "perfedavg"])
@@ -56,7 +56,7 @@ def test_uploads_are_averaged_uniformly(method):
     simulation = scripted(method, lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12])
     simulation.advance()
     name = "extractor.conv1.bias"
-    moved = simulation.runs[0].server.bank[name] - simulation.backend.initial[name]
+    moved = simulation.runs[0].server.store[name] - simulation.backend.initial[name]
     assert moved.unique().tolist() == pytest.approx([2.5], abs=1e-12)
 
 

@@ -20,7 +20,7 @@ def tensor(values):
 def server(heads=((0.0,), (1.0,), (3.0,)), sizes=None, round=1, rounds=10, participants=None):
     heads = tensor(heads)
     return SimpleNamespace(
-        bank=ClientStore({"head.weight": heads, "head.bias": 10 * heads}, len(heads)),
+        store=ClientStore({"head.weight": heads, "head.bias": 10 * heads}, len(heads)),
         sizes=tensor(sizes or [1] * len(heads)),
         clients=len(heads),
         participants=torch.arange(len(heads)) if participants is None else torch.tensor(participants),

@@ -36,7 +36,7 @@ def by_modules(state, shapes):
 def test_the_server_steps_along_the_clients_mean_change(dataset, partition):
     hyper = {**PLAIN, "server_lr": 0.5, "clip": 1e9}
     simulation, server = toy.after_rounds("pfedhn", dataset, partition, 0, hyperparameters=hyper)
-    shapes = {name: server.bank.shape(name) for name in server.groups.trainable}
+    shapes = {name: server.store.shape(name) for name in server.groups.trainable}
     models, named = by_modules(hypernetwork(server), shapes)
     simulation.advance()
     present = server.participants
@@ -51,7 +51,7 @@ def test_the_server_steps_along_the_clients_mean_change(dataset, partition):
 
 def test_every_client_is_evaluated_with_the_model_that_its_embedding_makes(dataset, partition):
     _, server = toy.after_rounds("pfedhn", dataset, partition, 1)
-    shapes = {name: server.bank.shape(name) for name in server.groups.trainable}
+    shapes = {name: server.store.shape(name) for name in server.groups.trainable}
     models, _ = by_modules(hypernetwork(server), shapes)
     method = server.program.method
     evaluated = method.personal(server, "post_aggregation", slice(1, 3))
@@ -74,7 +74,7 @@ def test_without_hidden_units_at_rate_1_it_is_fedavg(dataset):
         ours.advance()
     tensors = server.program.method.personal(server, "post_aggregation")
     for name in fedavg.groups.changing:
-        torch.testing.assert_close(tensors[name], fedavg.bank[name][:], rtol=0, atol=1e-9)
+        torch.testing.assert_close(tensors[name], fedavg.store[name][:], rtol=0, atol=1e-9)
 
 
 def test_the_step_is_clipped_and_has_momentum_and_weight_decay(dataset, partition):

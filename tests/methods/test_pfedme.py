@@ -75,14 +75,14 @@ def test_the_personal_model_is_evaluated_with_its_own_statistics(server):
 
 def test_the_global_model_is_evaluated_after_aggregation(server):
     tensors = PFedMe().personal(server, "post_aggregation")
-    assert torch.equal(tensors["head.weight"], server.bank["head.weight"])
+    assert torch.equal(tensors["head.weight"], server.store["head.weight"])
 
 
 def test_theta_restarts_at_the_global_model(server):
     server.participants = torch.tensor([0, 5])
     PFedMe().dispatch(server)
     theta = server.client_state["theta"]["head.weight"]
-    assert torch.equal(theta[server.participants], server.bank["head.weight"][server.participants])
+    assert torch.equal(theta[server.participants], server.store["head.weight"][server.participants])
 
 
 def test_a_rate_that_overshoots_is_a_warning_not_an_error():

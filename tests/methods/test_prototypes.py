@@ -77,7 +77,7 @@ def test_fedproto_sends_known_prototypes_takes_plain_means_over_owners_and_keeps
         "prototypes.means": held.expand(2, 4, 84),
         "prototypes.known": torch.tensor([[0.0, 0, 0, 1]] * 2, dtype=torch.float64),
     }
-    server.trained = server.bank.rows(server.participants)
+    server.trained = server.store.rows(server.participants)
     means, _ = class_means(server, server.trained)
     mixing = FedProto().aggregate(server)
     new = mixing["prototypes.means"][0]
@@ -121,4 +121,4 @@ def test_fedgh_gives_everybody_the_header_and_keeps_each_trained_head(dataset, p
     assert torch.equal(own[absent], server.received["head.weight"])  # as initialised
     assert not torch.equal(fresh[0], server.received["head.weight"][0])
     extractor = server.groups["extractor"][0]
-    assert torch.equal(server.bank[extractor][server.participants], server.uploads[extractor])
+    assert torch.equal(server.store[extractor][server.participants], server.uploads[extractor])

@@ -21,12 +21,12 @@ def refreshed(copies, **hyper):
     """The server after a refresh of two clients with two layers, whose copies train to ``copies``."""
     groups = SimpleNamespace(trainable=("base.weight", "head.weight"))
     server = SimpleNamespace(
-        bank=ClientStore(
+        store=ClientStore(
             {"base.weight": tensor([[0, 0], [2, 2]]), "head.weight": tensor([[5, 5], [5, 5]])}, 2
         ),
         groups=groups,
         clients=2,
-        everybody=torch.arange(2),
+        client_ids=torch.arange(2),
         participants=torch.tensor([1]),
         count=lambda *_, **__: None,
         scalars=lambda *_: 0,
@@ -83,7 +83,7 @@ def test_the_authors_similarity_is_a_weighted_mean_of_the_layers_cosines(count, 
 
 def test_a_refresh_sets_everybody_to_the_mean():
     server = refreshed(COPIES)
-    assert server.bank["base.weight"].tolist() == [[1, 1], [1, 1]]
+    assert server.store["base.weight"].tolist() == [[1, 1], [1, 1]]
 
 
 def run(rounds, **hyper):
@@ -141,7 +141,7 @@ def test_a_local_head_keeps_the_clients_own_change():
     simulation = scripted("spfl", lambda _, __, client: [1.0, -1.0][client], [12] * 2, head_stage="local")
     simulation.advance()
     server = simulation.runs[0].server
-    moved = server.bank["head.bias"] - simulation.backend.initial["head.bias"]
+    moved = server.store["head.bias"] - simulation.backend.initial["head.bias"]
     assert moved[:, 0].tolist() == pytest.approx([1, -1])
     mixing = simulation.program.method.aggregate(server)
     assert isinstance(mixing["head"], Identity)
@@ -156,7 +156,7 @@ def test_an_averaged_head_is_the_plain_mean(mix):
     )
     simulation.advance()
     server, initial = simulation.runs[0].server, simulation.backend.initial
-    moved = {name: (server.bank[name] - initial[name]).flatten(1)[:, 0] for name in initial}
+    moved = {name: (server.store[name] - initial[name]).flatten(1)[:, 0] for name in initial}
     assert moved["head.bias"].tolist() == moved["head.weight"].tolist() == pytest.approx([0, 0])
     own = (ALIKE - OPPOSITE) / (ALIKE + OPPOSITE)
     assert moved[next(iter(initial))].tolist() == pytest.approx([own, -own])

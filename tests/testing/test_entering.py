@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,17 @@ def test_ways_that_disagree_are_a_mistake(battery):
     before = accepted(engine="e1")
     outcome = examine(before, CASES, before.unknown(DIGESTS))
     assert [answer.case.name for answer in outcome.mistakes] == [STEP.name]
+
+
+@pytest.mark.usefixtures("battery")
+def test_a_further_hyperparameter_does_not_rename_a_method():
+    older = replace(PROX, options={**PROX.options, "hyperparameters": {"mu": 0.6}})
+    newer = replace(PROX, options={**PROX.options, "hyperparameters": {"mu": 0.6, "nu": 0.1}})
+    before = accepted(method_fedprox="p1")
+    before.battery = {older.key: {"train loss": [1.0]}}
+    outcome = examine(before, [newer], before.unknown(DIGESTS))
+    assert [answer.moved for answer in outcome.answers] == [[]]
+    assert not outcome.moved
 
 
 def test_a_case_that_raises_now_is_a_mistake_and_one_of_a_new_plugin_proves_nothing(battery):

@@ -131,14 +131,14 @@ class PaddedIfLocal(Averaging):
 
 class Drawn(Averaging):
     def aggregate(self, server):
-        return {"all": server.average(), "head.bias": torch.rand(1, *server.bank.shape("head.bias"))}
+        return {"all": server.average(), "head.bias": torch.rand(1, *server.store.shape("head.bias"))}
 
 
 class Remembered(Averaging):
     """The momentum is not in ``server.state``, so that no checkpoint has it."""
 
     def aggregate(self, server):
-        before = vars(self).get("bias", torch.zeros(server.bank.shape("head.bias")))
+        before = vars(self).get("bias", torch.zeros(server.store.shape("head.bias")))
         vars(self)["bias"] = before / 2 + server.uploads["head.bias"].mean(0)
         return {"all": server.average(), "head.bias": vars(self)["bias"][None]}
 
@@ -158,7 +158,7 @@ class Unseen(Averaging):
 
 class Lottery(Averaging):
     def admit(self, server):
-        return {"head.bias": torch.rand_like(server.bank["head.bias"][:1])}
+        return {"head.bias": torch.rand_like(server.store["head.bias"][:1])}
 
 
 class OfTheOthers(Averaging):
