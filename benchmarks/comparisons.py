@@ -51,7 +51,7 @@ class FigureComparison:
         return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else 0.0
 
     @property
-    def apart(self) -> float | None:
+    def deviations(self) -> float | None:
         """The printed figure minus ours, in standard deviations; None if there is no deviation."""
         return (self.printed - self.mean) / self.std if self.std else None
 

@@ -17,7 +17,7 @@ from pipeline.spec.table import Subset, load_table
 from pipeline.spec.yaml import dumped
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.collection import collect, results_of
-from pipeline.sweep.preparation import download, partition, settings_here
+from pipeline.sweep.preparation import available_settings, download, partition
 from pipeline.sweep.train_sweep import sweep
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
         file = TABLES / f"{name}.yaml"
         title = f"{table.title}, with {method}"
         write_text(file, dumped({"extends": base, "title": title, "reference": method, **changes}))
-        print(f"{file} is new; results/ledger/ gets only records of runs after its commit")
+        print(f"{file} is new; commit it first: only runs of committed tables are copied to results/ledger/")
         return name
     file, rows = table_file(name), load_table(name).row_labels
     if method not in rows:
-        raise Missing(str(file), f"no row {method}", "it among the methods")
+        raise Missing(str(file), f"no row {method}", f"{method} under 'methods'")
     if lacking := [row for row in table.row_labels if row not in rows]:
         log.warning("%s lacks rows that %s has: %s", file, base, ", ".join(lacking))
     return name
@@ -111,7 +111,7 @@ def columns_here(name: str) -> list[str]:
     Raises:
         InvalidInput: no data are available.
     """
-    if not (settings := settings_here(load_table(name))):
+    if not (settings := available_settings(load_table(name))):
         accepted = f"a table with data here; `pfl stage download {name}` fetches them"
         raise InvalidInput("table", name, accepted)
     return settings

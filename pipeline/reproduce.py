@@ -20,7 +20,7 @@ from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
 from pipeline.sweep.estimate import dry_runs
-from pipeline.sweep.preparation import download, partition, settings_here
+from pipeline.sweep.preparation import available_settings, download, partition
 from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan, time_of
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
@@ -89,7 +89,7 @@ def _prepare(name: str, part: Table) -> None:
     try:
         download(name, part)
     except InvalidInput:
-        if here := settings_here(part):
+        if here := available_settings(part):
             print(f"{name}: columns whose data are here: --settings {','.join(here)}", file=sys.stderr)
         raise
     partition(name, part)

@@ -257,7 +257,7 @@ def test_functions_of_one_name_are_refused_and_the_name_of_another_column_has_a_
     def accuracy(*_):
         return -2
 
-    with pytest.raises(InvalidInput, match=r"^metrics: <lambda> .* different names"):
+    with pytest.raises(InvalidInput, match=r"^metrics: <lambda> .* distinct names"):
         pfl.simulate(clients=4, metrics=[lambda *_: 1, lambda *_: 2], **SHORT)
     runs = pfl.simulate(clients=4, metrics=[pooled, accuracy], **SHORT)
     summary, clients = runs.to_frame("summary"), runs.to_frame("clients")

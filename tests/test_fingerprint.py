@@ -535,7 +535,7 @@ def test_code_that_was_edited_after_it_was_imported_gets_no_record(running):
     assert run(running).returncode == 0
     done = run(running, keeping_times(running))
     assert done.returncode == 1
-    assert f"source changed: {running}; expected the code" in done.stderr.splitlines()[-1]
+    assert f"source changed during the run: {running}; run it again" in done.stderr.splitlines()[-1]
 
 
 def test_a_file_that_is_touched_or_linked_is_no_edit(running):
@@ -549,6 +549,6 @@ def test_a_compiled_file_of_other_code_with_the_same_times_is_found_and_removed(
     exec(keeping_times(running), {"Path": Path, "os": os})
     refused = run(running)
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].endswith("the code that this process began with; run it again")
+    assert refused.stderr.splitlines()[-1].endswith(f"source changed during the run: {running}; run it again")
     done = run(running)
     assert (done.returncode, done.stdout != old) == (0, True)

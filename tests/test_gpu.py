@@ -112,7 +112,7 @@ def test_a_stack_that_memory_does_not_suffice_for_is_trained_in_parts(caplog):
         (parts,) = run(config, dataset, partition)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert "out of memory: going on with" in caplog.text
+    assert "out of memory: continuing with" in caplog.text
     assert train_losses(parts) == pytest.approx(train_losses(whole), abs=1e-9)
 
 

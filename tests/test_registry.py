@@ -29,7 +29,9 @@ def test_an_unknown_name_is_a_clear_error():
 def test_an_entry_point_that_does_not_load_is_one_clear_line(monkeypatch):
     point = EntryPoint("broken", "nowhere.at_all", "pfl.methods")
     monkeypatch.setitem(METHODS._points, "broken", point)
-    with pytest.raises(InvalidInput, match=r"^method: broken .* not nowhere.at_all \(ModuleNotFoundError"):
+    with pytest.raises(
+        InvalidInput, match=r"^method: cannot load plugin broken: nowhere.at_all \(ModuleNotFoundError"
+    ):
         METHODS["broken"]
 
 
@@ -58,11 +60,11 @@ def test_a_file_that_does_not_load_is_one_line_with_its_place_and_hides_no_other
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text(source)
     done = run_in(tmp_path, "--method", "mine")
-    assert re.search(f"^pfl: error: method: mine is not accepted; expected a plugin .*{reason}", done.stderr)
+    assert re.search(f"^pfl: error: method: cannot load plugin mine: .*{reason}", done.stderr)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     listed = python("-m", "pfl", "methods", cwd=tmp_path)
     assert "\nfedavg " in listed.stdout
-    assert re.search(f"^pfl: warning: left out: method: mine .*{reason}", listed.stderr)
+    assert re.search(f"^pfl: warning: left out: method: cannot load plugin mine: .*{reason}", listed.stderr)
 
 
 def test_a_file_of_a_project_whose_name_cannot_be_imported_is_one_clear_line(tmp_path):
@@ -79,7 +81,7 @@ def test_a_file_of_a_project_whose_name_cannot_be_imported_is_one_clear_line(tmp
 def test_a_plugin_that_ends_the_process_when_it_is_imported_is_one_clear_line(tmp_path):
     done = run_with(install(tmp_path, "pfl.methods", "quits", "raise SystemExit(3)"), "--method", "quits")
     assert done.returncode == 2
-    assert done.stderr.startswith("pfl: error: method: quits is not accepted")
+    assert done.stderr.startswith("pfl: error: method: cannot load plugin quits: ")
     assert "SystemExit: 3" in done.stderr
     assert done.stderr.count("\n") == 1
 

@@ -169,7 +169,7 @@ def test_code_that_was_edited_while_it_ran_gives_no_record(trial, dataset, parti
     def edit(*_: object) -> None:
         monkeypatch.setattr("pfl.run.fingerprint.Components", Other)
 
-    with pytest.raises(Edited, match=r"source changed: .* run it again"):
+    with pytest.raises(Edited, match=r"source changed during the run: .*; run it again"):
         run_trial(trial, dataset, partition, Execution(device="cpu"), edit)
 
 

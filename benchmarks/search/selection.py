@@ -187,9 +187,9 @@ The search chooses its best trial by one seed, and compares it with the pinned c
 which the table does not report. It is selected if a one-sided paired t-test at 5 % is significant.
 `python -m benchmarks.search.selection` writes this page from the pools' curves.
 
-## Selection without a reason
+## False selections
 
-All configurations are equal, so that any other than the pinned one is selected without a reason. "Trials"
+All configurations are equal, so that any selection but the pinned one is false. "Trials"
 reach the last round besides the pinned one; "seeds" are those of the comparison. Simulated: {SIMULATED}
 searches with normal noise. By method: {DRAWS} draws from {len(RUNS)} runs of the pinned configuration on
 `{WORKLOAD}`, each with a seed of its own, so that pairing removes nothing; a share of so many draws has a

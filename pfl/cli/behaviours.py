@@ -55,12 +55,12 @@ def behaviours(
 
 def _report(outcome: EditOutcome, unknown: dict[str, str]) -> None:
     for answer in outcome.mistakes:
-        print(f"{answer.case.name}: a mistake in the code, as its ways disagree or it raises")
+        print(f"{answer.case.name}: backends disagree, or the code raises")
         _show([*answer.disagreeing, *(answer.moved or [])], "  ")
     for subject, moved in outcome.moved.items():
-        print(f"{subject}: its numbers have moved, so it has new names; {len(moved)} cases, among them")
+        print(f"{subject}: results changed; recorded under new names; {len(moved)} cases, among them")
         for answer in moved[:SHOWN]:
-            print(f"  {answer.case.name}{'' if answer.moved else ', which asks something else now'}")
+            print(f"  {answer.case.name}{'' if answer.moved else ', whose definition changed'}")
             _show(answer.moved or [], "    ")
     for component in unknown:
         if component not in outcome.moved:

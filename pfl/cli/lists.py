@@ -22,7 +22,9 @@ def methods(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[METHOD]...", help="By default all.", autocompletion=names_in("pfl.methods", "METHODS")
+            metavar="[METHOD]...",
+            help="Methods to show; all by default.",
+            autocompletion=names_in("pfl.methods", "METHODS"),
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for documentation.")] = False,

@@ -25,7 +25,7 @@ def partition(
         Path | None, typer.Option(metavar="FILE", help="Plot each client's classes (svg, png, pdf).")
     ] = None,
 ) -> None:
-    """Create a partition, print its statistics, and optionally plot it."""
+    """Create a partition; print and optionally plot its statistics."""
     if plot:
         if plot.suffix.lower() not in PICTURES:
             raise InvalidInput("plot", str(plot), f"a file name that ends in {', '.join(PICTURES)}")

@@ -91,9 +91,7 @@ def run(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Continue from the checkpoint in DIR, also to a larger number of --rounds."
-        ),
+        typer.Option("--resume", help="Resume from the checkpoint in DIR, optionally with more --rounds."),
     ] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")

@@ -89,7 +89,7 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
                 datasets[trial.dataset] = load(trial.dataset)
             data = datasets[trial.dataset]
             split = make_division(trial.partition, data, trial.clients, trial.seeds)
-            beside = f" and {len(together) - 1} trained alike" if len(together) > 1 else ""
+            beside = f" and {len(together) - 1} sharing its training" if len(together) > 1 else ""
             title = f"{number}/{count} {trial.cell}{beside}"
             with progress(trial.config["rounds"], title, trial.moment) as on_round:
                 finished = run_trials(together, data, split, own, on_round)

@@ -33,7 +33,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root, folder_lock, write_text
 from pfl.core.syntax import Module, analysed, hashed, top_level, without_comments
 
-NO_NUMBERS = (
+RESULT_NEUTRAL = (
     *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "families", "files", "syntax")),
     *(f"pfl.core.{name}" for name in ("terminal", "text", "version")),
     *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
@@ -50,10 +50,10 @@ _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 class Edited(InvalidInput):
     """The source code has changed since this process started."""
 
-    _form = "{}: {}; expected {}"
+    _form = "{}: {}; {}"
 
     def __init__(self, path: str):
-        super().__init__("source changed", path, "the code that this process began with; run it again")
+        super().__init__("source changed during the run", path, "run it again")
 
     def __reduce__(self) -> tuple[type[Edited], tuple[str]]:
         return Edited, (self.shown,)
@@ -72,7 +72,7 @@ class Code:
     """
 
     def __init__(
-        self, own: Iterable[str] = (), outside: Sequence[str] = NO_NUMBERS, roots: Sequence[Path] = ()
+        self, own: Iterable[str] = (), outside: Sequence[str] = RESULT_NEUTRAL, roots: Sequence[Path] = ()
     ):
         self._own = {"pfl", *own}
         self._outside = outside
@@ -296,7 +296,7 @@ _first: dict[Path, str] = {}
 
 
 def digest_of_modules(modules: Sequence[str]) -> str:
-    """The digest of ``modules`` and everything they import, without installed libraries and `NO_NUMBERS`."""
+    """The digest of ``modules`` and all their imports, without installed libraries and `RESULT_NEUTRAL`."""
     code = Code(map(top_level, modules))
     return code.digest(code.reached(modules))
 

@@ -130,7 +130,7 @@ def cache_root() -> Path:
     try:
         return Path(folder).expanduser()
     except RuntimeError:
-        accepted = "a folder that exists; set HOME or PFL_CACHE, as this user has no home folder"
+        accepted = "an existing folder; this user has no home, so set HOME or PFL_CACHE"
         raise InvalidInput("PFL_CACHE", folder, accepted) from None
 
 

@@ -105,4 +105,4 @@ def check_declared(cls: type) -> None:
         for name, value in vars(owner).items():
             if isinstance(value, dataclasses.Field):  # replaced by the default in a dataclass
                 where, accepted = f"{owner.__name__}.{name}", "@dataclass(frozen=True) before the class"
-                raise InvalidInput(where, "a field of a class that is no dataclass", accepted)
+                raise InvalidInput(where, "a field of a class that is not a dataclass", accepted)

@@ -53,6 +53,6 @@ def keep_freed() -> None:
         mallopt(_MMAP_THRESHOLD, KEPT)
 
 
-def ran_out(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Detect running out of memory, on a GPU or, by torch's message, on a CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -45,6 +45,12 @@ def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
     return pick
 
 
+class _CannotLoad(InvalidInput):
+    """A plugin that raises an error when it is imported."""
+
+    _form = "{}: cannot load plugin {}: {}"
+
+
 class Registry(Mapping[str, T]):
     """A mapping from name to component; a component is imported on first access.
 
@@ -70,7 +76,7 @@ class Registry(Mapping[str, T]):
         if name not in self._files and name not in self._points:
             self._added[name] = component
         elif self[name] is not component:
-            raise InvalidInput(self.kind, name, f"a name that no other {self.kind} has")
+            raise InvalidInput(self.kind, name, f"a name not used by another {self.kind}")
 
     def was_added(self, name: str) -> bool:
         """Whether the component was registered as an object, so that no file identifies its code."""
@@ -120,8 +126,7 @@ class Registry(Mapping[str, T]):
                 return self._pick(component) if isinstance(component, ModuleType) else component
             except (Exception, SystemExit) as error:  # whatever the import of a plugin raises
                 place = _raised_in(error) or self._points[name].value
-                accepted = f"a plugin that loads, not {place} ({type(error).__name__}: {error})"
-                raise InvalidInput(self.kind, name, accepted) from error
+                raise _CannotLoad(self.kind, name, f"{place} ({type(error).__name__}: {error})") from error
         raise unknown_name(self.kind, name, self)
 
     def __contains__(self, name: object) -> bool:

@@ -202,7 +202,7 @@ def _check_end(archive: tarfile.TarFile) -> None:
     rest = iter(lambda: file.read(1 << 20), b"")  # to the end, where a compressed file has its checksum
     zeros = [not content.strip(b"\0") for content in rest]
     if not zeros or not all(zeros):
-        raise tarfile.ReadError("the list of its files breaks off")
+        raise tarfile.ReadError("the archive ends prematurely")
 
 
 def _check_inside(path: Path, member: str) -> None:
@@ -216,7 +216,7 @@ def _check_growth(path: Path, unpacked: int) -> None:
     if unpacked > max(HARMLESS, MOST_GROWTH * packed):
         accepted = (
             f"an archive that unpacks to at most {MOST_GROWTH} times its {packed / 1e6:.1f} MB, "
-            f"not to {unpacked / 1e9:.1f} GB (unpack it yourself if that is meant)"
+            f"not to {unpacked / 1e9:.1f} GB (unpack it yourself if this is intended)"
         )
         raise InvalidInput("dataset", str(path), accepted)
 

@@ -45,7 +45,7 @@ def from_arrays(
     arrays = {"samples": as_array(samples, "samples"), "labels": _named(labels, "labels")}
     if arrays["labels"].dtype.kind == "U":
         if classes is not None:
-            raise InvalidInput("classes", list(classes), "none with labels that are names")
+            raise InvalidInput("classes", list(classes), "None, as the labels are already names")
         names, arrays["labels"] = np.unique(arrays["labels"], return_inverse=True)
         classes = list(names)
     if not isinstance(columns, Mapping | None):

@@ -236,7 +236,7 @@ def check_names(kind: str, names: Sequence[str], where: str) -> None:
             raise InvalidInput("dataset", where, f"{kind} with names in Unicode, not {name!a}") from None
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InvalidInput("dataset", where, f"{kind} with different names; {twice[0]!r} occurs twice")
+        raise InvalidInput("dataset", where, f"{kind} with distinct names; {twice[0]!r} occurs twice")
 
 
 def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition | None:
@@ -271,9 +271,7 @@ def _reading(name_or_path: str) -> Iterator[None]:
         yield
     except OSError as error:
         unreadable = str(error.filename or name_or_path)
-        raise InvalidInput(
-            "dataset", unreadable, f"files that can be read ({error.strerror or error})"
-        ) from error
+        raise InvalidInput("dataset", unreadable, f"readable files ({error.strerror or error})") from error
 
 
 def _decoder(located: Located) -> str:
@@ -302,7 +300,7 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
         raise
     except (ValueError, KeyError, IndexError) as error:
         # The format of the files does not match their names.
-        raise InvalidInput("dataset", files, f"files as {located.name} has them ({error})") from error
+        raise InvalidInput("dataset", files, f"files in the format of {located.name} ({error})") from error
     labels, classes = out.column("labels"), len(content.classes)
     if labels is None or not len(labels):
         raise InvalidInput("dataset", files, "at least one sample")

@@ -91,7 +91,7 @@ def _receive(url: str, part: Path, progress: bool) -> None:
                 out.write(chunk)
                 received.update(len(chunk))
     if total is not None and _size(part) != total:
-        raise ConnectionError(f"it was cut after {_size(part)} of {total} bytes")
+        raise ConnectionError(f"truncated after {_size(part)} of {total} bytes")
 
 
 def _size(path: Path) -> int:

@@ -71,7 +71,7 @@ class Federation:
         self.device = device
         self.dtype = dtype
         if input_scale in SCALES and not self.is_images:
-            accepted = f"normalised, because the samples of {dataset.name} are no images of 8 bits"
+            accepted = f"normalised, because the samples of {dataset.name} are not 8-bit images"
             raise InvalidInput("input_scale", input_scale, accepted)
         constants = SCALES.get(input_scale, (dataset.mean, dataset.std))
         channels = len(constants[0])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 """Pillow formats that are read, whatever the file extension."""
 
-TURNED = "turned as the EXIF orientation says"
+ROTATED = "rotated by the EXIF orientation"
 ON_WHITE = "transparent pixels composited on white"
 FIRST_PICTURE = "the first of several pictures in a file (MPO) read"
 ROUNDED = "floats rounded to 8 bits"
@@ -47,7 +47,7 @@ def converted(image: Image, mode: str, size: Resize | None = None) -> tuple[Imag
 
     changes = [FIRST_PICTURE] if image.format == "MPO" else []
     if _orientation(image) != _UPRIGHT:
-        changes.append(TURNED)
+        changes.append(ROTATED)
     image.load()  # Pillow itself rotates a TIFF
     if _orientation(image) != _UPRIGHT:
         image = ImageOps.exif_transpose(image)

@@ -63,7 +63,7 @@ class Rule(ABC):
     pool: ClassVar[str] = "train and test merged"
     clients_from_data: ClassVar[bool] = False
 
-    seed: int = hyper(0, "seed of the partition; run means the seed of the run", low=0)
+    seed: int = hyper(0, "seed of the partition; `run` uses the run's seed", low=0)
 
     def __post_init__(self) -> None:
         for name, field in self.options().items():
@@ -136,16 +136,16 @@ class PoolingRule(Rule):
         smallest = min(len(part) for part in parts)
         if smallest < self.min:
             raise InvalidInput("min", self.min, f"at most {smallest}, the smallest client of this partition")
-        return self.cut(parts, dataset.labels)
+        return self.split_clients(parts, dataset.labels)
 
     def stream(self) -> np.random.Generator:
         """The random stream of `assign`."""
         return generator(self.seed, "partition")
 
-    def cut(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
+    def split_clients(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
         """Split each client's samples into training and test sets."""
         if self.unstratified:
-            return cut(parts, self.test, self.seed)
+            return random_split(parts, self.test, self.seed)
         train, test = split(parts, labels, self.test, self.seed, "split")
         return [np.sort(own) for own in train], [np.sort(own) for own in test]
 
@@ -219,7 +219,7 @@ def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, 
     return kept, taken
 
 
-def cut(parts: list[np.ndarray], share: float, seed: int) -> Split:
+def random_split(parts: list[np.ndarray], share: float, seed: int) -> Split:
     """Shuffle each client's samples and split off the last ``share`` of them, as FL-bench does.
 
     See data/utils/run.py of https://github.com/KarhouTam/FL-bench. A client keeps as many samples as with

@@ -73,7 +73,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
             pixels = pixels_of(value, i, changes)
             images.append(Resize(*size, crop).array(pixels) if size else pixels)
         elif size:
-            raise InvalidInput("size", size, f"None, because sample {i} is no image")
+            raise InvalidInput("size", size, f"None, because sample {i} is not an image")
         else:
             images.append(array_of(value, i))
         if len(kinds) > 1:
@@ -86,7 +86,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     shared = [name for name in columns[0] if all(name in own for own in columns)]
     by_name = {name: np.array([own[name] for own in columns]) for name in shared}
     left_out = [
-        f"column {name} left out: sample {[name in own for own in columns].index(False)} has none"
+        f"column {name} left out: sample {[name in own for own in columns].index(False)} does not have it"
         for name in dict.fromkeys(name for own in columns for name in own if name not in shared)
     ]
     if not is_image:

@@ -69,7 +69,7 @@ def from_table(
     known = [str(column) for column in frame.columns]
     for column, count in Counter(known).items():
         if count > 1:
-            raise InvalidInput("table", column, "columns with different names; this one occurs twice")
+            raise InvalidInput("table", column, f"columns with distinct names; {column!r} occurs twice")
     frame = frame.set_axis(known, axis=1).infer_objects()  # a mixed NumPy array gives object columns only
     for parameter, names in (("label", [label]), ("columns", columns), ("drop", drop)):
         check_names(parameter, names, known)
@@ -171,7 +171,7 @@ def _encoded(values: Any) -> np.ndarray:
         numbers: np.ndarray = values.to_numpy(np.float64)
         if (wrong := ~(np.abs(numbers) <= np.finfo(np.float32).max)).any():
             row = int(wrong.argmax())
-            accepted = "a finite number that float32 has"
+            accepted = "a number that is finite in float32"
             raise InvalidInput("table", f"{values.name} of row {row}, {numbers[row]:g}", accepted)
         mean, std = numbers.mean(), numbers.std()
         if is_rounded_away(mean, std):

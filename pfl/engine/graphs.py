@@ -89,7 +89,7 @@ class Recorder:
         try:
             replay = self._recorded[active] = self._capture(lambda: self._step(active))
         except RuntimeError as error:
-            if memory.ran_out(error):
+            if memory.is_out_of_memory(error):
                 raise
             log.warning("steps are not recorded, which is slower: %s", str(error).partition("\n")[0])
             self._capture = None

@@ -370,7 +370,7 @@ class SGD:
         self.weight_decay = config.weight_decay
         self.velocity = [torch.zeros_like(p) for p in params] if config.momentum else []
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Reset the momentum."""
         for velocity in self.velocity:
             velocity.zero_()

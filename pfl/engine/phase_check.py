@@ -39,7 +39,7 @@ def check_phases(where: str, phases: Any, groups: Groups) -> None:
             error.locate(f"{where}: Phase(trains)")
             raise
         if not trained and phase.step is None:
-            accepted = "groups of which one has parameters, or a step of its own"
+            accepted = "at least one group with parameters, or a custom step"
             raise InvalidInput(f"{where}: Phase(trains)", repr(phase.trains), accepted)
 
 

@@ -62,8 +62,8 @@ def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
     server.sent = {name: value.tensors for name, value in start.items() if isinstance(value, Sent)}
     for name, tensors in server.sent.items():
         if name in server.groups or name in server.client_state:
-            accepted = "a name that neither a group nor the client state has"
-            raise InvalidInput("what a dispatch sends", name, accepted)
+            accepted = "a name not used by a group or by the client state"
+            raise InvalidInput(f"{hook}: Sent name", name, accepted)
         scalars = sum(tensor[0].numel() for tensor in tree_leaves(tensors))
         server.traffic.add(name, down=len(server.participants) * scalars)
     mixing = {name: value for name, value in start.items() if not isinstance(value, Sent)}

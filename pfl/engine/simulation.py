@@ -59,7 +59,7 @@ def client_network(
     """The networks of a client, on the device and in the dtype of ``federation``."""
     net = method.client_network(network(federation.shape, federation.classes), federation)
     if not isinstance(net, Network):
-        raise wrong_type(name_of(method, "client_network"), net, "a Network, perhaps with further submodules")
+        raise wrong_type(name_of(method, "client_network"), net, "a Network, optionally with submodules")
     for module in net.modules():
         if isinstance(module, Network):  # methods may add networks
             module.bf16 = config.precision == "bf16"
@@ -343,11 +343,12 @@ class Simulation:
                 raise InvalidInput(
                     "checkpoint",
                     str(folder),
-                    "a folder without a checkpoint of another configuration, data, partition, seed or code",
+                    "an empty folder, or one with a checkpoint of this simulation (same configuration, data, "
+                    "partition, seed and code)",
                 )
             rounds = int(state["rounds"])
             if rounds > self.config.rounds:
-                accepted = f"at least {rounds}, as the checkpoint in {folder} is of as many rounds"
+                accepted = f"at least {rounds}, as the checkpoint in {folder} has {rounds} rounds"
                 raise InvalidInput("rounds", self.config.rounds, accepted)
             if max(saved["round"] for saved in state["runs"]) > until:
                 return

@@ -142,7 +142,7 @@ class PhaseRunner:
             self._do.forget()
         self._inputs.put(tables)
         self.program.prepare(self.phase)
-        self.optimiser.rest()
+        self.optimiser.reset()
         for active in tables.active:
             self._do(active)
         for norm in self.program.norms:

@@ -131,11 +131,11 @@ def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
         try:
             return run(size), size
         except Exception as error:
-            if size == 1 or not memory.ran_out(error):
+            if size == 1 or not memory.is_out_of_memory(error):
                 raise
         # Outside the handler, because the traceback keeps the tensors that did not fit alive.
         size //= 2
-        log.warning("out of memory: going on with %d %s at once", size, what)
+        log.warning("out of memory: continuing with %d %s at once", size, what)
         memory.release()
 
 

@@ -28,7 +28,7 @@ WORTHWHILE = 0.1
 """Minimum seconds of work for which workers are forked; a fork takes about 10 ms."""
 
 _INDEX = struct.Struct("<I")
-_MOST = 8192  # items; their indices must fit into a pipe
+MAX_ITEMS = 8192  # items; their indices must fit into a pipe
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,7 +68,7 @@ class Workers:
         count = min(self.count, len(costs))
         results: dict[int, T] = {}
         began = time.perf_counter()
-        if count > 1 and expected > WORTHWHILE and len(costs) <= _MOST:
+        if count > 1 and expected > WORTHWHILE and len(costs) <= MAX_ITEMS:
             results = _forked(work, sorted(range(len(costs)), key=lambda k: -costs[k]), count)
         else:
             for k in range(len(costs)):

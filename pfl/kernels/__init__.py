@@ -71,7 +71,7 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
                 target.replace(library)  # atomic: another process may be building the same file
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError) as error:
-        log.warning("training is slower, as %s.cpp cannot be compiled: %s", name, error)
+        log.warning("falling back to slower torch kernels: %s.cpp cannot be compiled: %s", name, error)
         return None
 
 

@@ -41,7 +41,7 @@ inline __m512i pairs(__m256i first, __m256i second) {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(first), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
 }
 #define UNROLLED _Pragma("GCC unroll 16")
-#define APART __attribute__((noinline))  // a separate function, also in a profile
+#define NOINLINE __attribute__((noinline))  // a separate function, also in a profile
 
 inline int padded(int channels) { return up(channels, SIDE) * SIDE; }
 
@@ -205,7 +205,7 @@ inline void load_columns(const float* rows, size stride, int count, int columns,
 }
 
 // Transposes weights (outputs, count), with ``all`` weights per output, to (tiles of outputs, count, SIDE).
-APART void turn_weights(const float* w, size all, int outputs, int count, stored* to) {
+NOINLINE void transpose_weights(const float* w, size all, int outputs, int count, stored* to) {
     for (int first = 0; first < outputs; first += SIDE, w += SIDE * all)
         for (int at = 0; at < count; at += SIDE) {
             const int some = std::min(SIDE, count - at);
@@ -217,22 +217,22 @@ APART void turn_weights(const float* w, size all, int outputs, int count, stored
         }
 }
 // From these, (.., channels, taps, SIDE), second factors for sums over channels: (tiles, taps, channels / 2, SIDE, 2).
-APART void factors_of_channels(const stored* turned, int tiles, int channels, int taps, stored* to) {
-    for (int tile = 0; tile < tiles; tile++, turned += size(channels) * taps * SIDE)
+NOINLINE void factors_of_channels(const stored* transposed, int tiles, int channels, int taps, stored* to) {
+    for (int tile = 0; tile < tiles; tile++, transposed += size(channels) * taps * SIDE)
         for (int tap = 0; tap < taps; tap++)
             for (int c = 0; c < padded(channels); c += 2, to += 2 * SIDE) {
-                const stored* first = turned + (size(c) * taps + tap) * SIDE;
+                const stored* first = transposed + (size(c) * taps + tap) * SIDE;
                 const __m256i second = c + 1 < channels ? half(first + taps * SIDE) : __m256i{};
                 _mm512_storeu_si512(to, pairs(c < channels ? half(first) : __m256i{}, second));
             }
 }
 // The same for sums over outputs: (tiles of channels, taps, outputs / 2, SIDE, 2).
-APART void factors_of_outputs(const stored* turned, int tiles, int channels, int taps, stored* to) {
+NOINLINE void factors_of_outputs(const stored* transposed, int tiles, int channels, int taps, stored* to) {
     const size tile_size = size(channels) * taps * SIDE;
     for (int first = 0; first < channels; first += SIDE)
         for (int tap = 0; tap < taps; tap++)
             for (int tile = 0; tile < tiles; tile++, to += SIDE * SIDE) {
-                const stored* from = turned + tile * tile_size + (size(first) * taps + tap) * SIDE;
+                const stored* from = transposed + tile * tile_size + (size(first) * taps + tap) * SIDE;
                 stored some[SIDE * SIDE] = {};
                 if (channels - first < SIDE) {
                     for (int c = first; c < channels; c++, from += taps * SIDE)
@@ -245,8 +245,8 @@ APART void factors_of_outputs(const stored* turned, int tiles, int channels, int
             }
 }
 
-// The same for weights of one tap (outputs, channels), whose columns are in order: `turn_weights` is not needed.
-APART void factors_of_channels_of_one_tap(const float* w, int outputs, int channels, int tiles, stored* to) {
+// The same for weights of one tap (outputs, channels), whose columns are in order: `transpose_weights` is not needed.
+NOINLINE void factors_of_channels_of_one_tap(const float* w, int outputs, int channels, int tiles, stored* to) {
     for (int first = 0; first < tiles * SIDE; first += SIDE)
         for (int c = 0; c < padded(channels); c += LANES) {
             const int rows = (std::min(LANES, padded(channels) - c)) / 2;  // pairs of channels
@@ -266,7 +266,7 @@ APART void factors_of_channels_of_one_tap(const float* w, int outputs, int chann
             to += rows * 2 * SIDE;
         }
 }
-APART void factors_of_outputs_of_one_tap(const float* w, int outputs, int all, int channels, int tiles, stored* to) {
+NOINLINE void factors_of_outputs_of_one_tap(const float* w, int outputs, int all, int channels, int tiles, stored* to) {
     for (int first = 0; first < tiles * SIDE; first += SIDE) {
         const __mmask16 some = (1u << std::clamp(channels - first, 0, SIDE)) - 1;
         for (int o = 0; o < padded(outputs); o += 2, to += 2 * SIDE) {
@@ -315,8 +315,8 @@ class Steps {
 
 // For a bundle, one or two tiles of output planes in rows ``begin`` to ``end``, (pixels, images, width): sums over
 // channels and taps, plus ``bias``. The factors are (tiles, taps, channels / 2, SIDE, 2).
-APART void correlate(const Window& window, int begin, int end, const stored* from, int channels, int images,
-                     const stored* factors, int taps, int tiles, const float* bias, stored* to, size width) {
+NOINLINE void correlate(const Window& window, int begin, int end, const stored* from, int channels, int images,
+                        const stored* factors, int taps, int tiles, const float* bias, stored* to, size width) {
     const int depth = channels % LANES ? SIDE : LANES;  // of a product
     const size pixel = size(images) * channels;
     Steps steps(window, pixel, depth, channels / depth);
@@ -358,7 +358,7 @@ APART void correlate(const Window& window, int begin, int end, const stored* fro
 
 // Images (images, channels, height, width) of few channels to (height, columns, images, inputs), with the values
 // under a kernel row as channels.
-APART void gather(const Sizes& s, const stored* from, int images, stored* to) {
+NOINLINE void gather(const Sizes& s, const stored* from, int images, stored* to) {
     const int plane = s.height * s.width, channels = s.channels;
     std::vector<stored> row((s.width + 2 * s.padding + 2 * LANES) * channels);  // of an image, channels interleaved
     __m512i sources[FEW];          // the source pixel of each of LANES values
@@ -402,7 +402,7 @@ inline int gathered_index(const Sizes& s, int plane, int tap) {
 }
 
 // Interleaves pairs of images of each pixel, (images, channels) to (images / 2, channels, 2), as second factors.
-APART void pair_images(const stored* from, int pixels, int images, int channels, stored* to) {
+NOINLINE void pair_images(const stored* from, int pixels, int images, int channels, stored* to) {
     const size row = channels;
     for (int p = 0; p < pixels; p++, from += images * row, to += LANES * row)
         for (int i = 0; i < images; i += 2)
@@ -413,7 +413,7 @@ APART void pair_images(const stored* from, int pixels, int images, int channels,
             }
 }
 // The same, transposed to (channels, LANES images), as first factors.
-APART void turn_images(const stored* from, int pixels, int images, int channels, stored* to) {
+NOINLINE void transpose_images(const stored* from, int pixels, int images, int channels, stored* to) {
     const size row = channels;
     for (int p = 0; p < pixels; p++, from += images * row)
         for (int c = 0; c < channels; c += SIDE) {
@@ -470,8 +470,8 @@ inline std::vector<std::vector<Step>> steps_of_taps(const Sizes& s, int begin, i
 
 // dw (outputs, channels, kernel, kernel), given the input x of n images and ``rows(first image, images, begin, end)``
 // of dz. The rows are processed in parts that fit into the L2 cache.
-APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, float* dw) {
-    static thread_local Scratch<stored> turned, paired;
+NOINLINE void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, float* dw) {
+    static thread_local Scratch<stored> transposed, paired;
     static thread_local Scratch<float> totals;
     const int ins = s.inputs / SIDE, outs = s.results / SIDE, block_size = s.taps * SIDE * SIDE;
     const size x_row = size(s.x.length) * s.inputs, dz_row = size(s.columns) * s.results;  // of an image
@@ -489,8 +489,9 @@ APART void weight_gradients(const Sizes& s, const stored* x, int n, auto rows, f
         for (int begin = 0; begin < s.rows; begin += chunk) {
             const int end = std::min(begin + chunk, s.rows), x_begin = std::max(0, begin * s.stride - s.padding);
             const int x_end = std::clamp((end - 1) * s.stride - s.padding + s.kernel, x_begin, s.height);
-            stored *a = turned.of((end - begin) * dz_row * LANES), *b = paired.of((x_end - x_begin) * x_row * LANES);
-            turn_images(rows(first, images, begin, end), (end - begin) * s.columns, images, s.results, a);
+            stored* a = transposed.of((end - begin) * dz_row * LANES);
+            stored* b = paired.of((x_end - x_begin) * x_row * LANES);
+            transpose_images(rows(first, images, begin, end), (end - begin) * s.columns, images, s.results, a);
             pair_images(x + first * s.of_input() + x_begin * x_row * images, (x_end - x_begin) * s.x.length, images,
                         s.inputs, b);
             const auto steps = steps_of_taps(s, begin, end, x_begin);
@@ -531,8 +532,8 @@ inline vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN 
 
 // For a bundle, out = the maximum of each window of relu(z * scale + shift + residual)
 template <int POOL>
-APART void finish(const Sizes& s, const stored* z, const float* scales, const float* shifts, const stored* residual,
-                   stored* out, int images) {
+NOINLINE void finish(const Sizes& s, const stored* z, const float* scales, const float* shifts, const stored* residual,
+                      stored* out, int images) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<float>::infinity());
     const auto rectified = [&](vec value) { return value < least ? least : value; };
     const int width = s.results;
@@ -560,9 +561,9 @@ APART void finish(const Sizes& s, const stored* z, const float* scales, const fl
 
 // For a bundle, gradients g of the input of the ReLU in `finish`, given those of ``out``; sums g and g * (z - mean).
 template <int POOL>
-APART void begin_backward(const Sizes& s, const stored* dout, const stored* z, const float* scales,
-                           const float* shifts, const float* means, const stored* out, stored* g, float* totals,
-                           float* products, int images) {
+NOINLINE void begin_backward(const Sizes& s, const stored* dout, const stored* z, const float* scales,
+                              const float* shifts, const float* means, const stored* out, stored* g, float* totals,
+                              float* products, int images) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<float>::infinity());
     const int width = s.results;
     const size pixel = size(images) * width;
@@ -612,7 +613,7 @@ inline bool keeps_places(const Sizes& s) { return s.pools_2x2() && !s.norm && s.
 constexpr int NOWHERE = 4;  // the place if ReLU gives zero
 
 // Pools two rows of the convolution, (2 * columns, images, SIDE * tiles), to a row of out and of places (.., width).
-APART void pool(const Sizes& s, const stored* z, int images, int tiles, stored* out, std::uint8_t* places) {
+NOINLINE void pool(const Sizes& s, const stored* z, int images, int tiles, stored* out, std::uint8_t* places) {
     const size pixel = size(images) * tiles * SIDE, down = s.columns * pixel;
     for (int x = 0; x < s.pooled_columns; x++, z += 2 * pixel)
         for (int i = 0; i < images; i++, out += s.results, places += s.results)
@@ -632,8 +633,8 @@ APART void pool(const Sizes& s, const stored* z, int images, int tiles, stored* 
 }
 
 // For a bundle, rows ``begin`` to ``end`` of dz, given the gradients of out; sums dz.
-APART void unpool(const Sizes& s, const stored* dout, const std::uint8_t* places, int images, int begin, int end,
-                  stored* dz, float* totals) {
+NOINLINE void unpool(const Sizes& s, const stored* dout, const std::uint8_t* places, int images, int begin, int end,
+                     stored* dz, float* totals) {
     const size width = s.results, pixel = images * width;
     const int first = begin / 2, last = std::min(s.pooled_rows, end / 2);
     if (s.columns % 2 || 2 * last < end) std::memset(dz, 0, (end - begin) * s.columns * pixel * sizeof(stored));
@@ -657,8 +658,8 @@ APART void unpool(const Sizes& s, const stored* dout, const std::uint8_t* places
 }
 
 // For a bundle, turns the gradients g of the output of batch norm into those of z, and sums them.
-APART void through_norm(const Sizes& s, const stored* z, const float* scales, const float* slopes, const float* offsets,
-                        int images, stored* g, float* totals) {
+NOINLINE void through_norm(const Sizes& s, const stored* z, const float* scales, const float* slopes,
+                           const float* offsets, int images, stored* g, float* totals) {
     const size width = s.results, pixel = images * width;
     for (int p = 0; p < s.pixels; p++)
         for (int c = 0; c < width; c += SIDE) {
@@ -731,7 +732,7 @@ void forward(const Shape& shape, const stored* x, const float* w, const float* b
              const float* beta, const stored* residual, float* running_mean, float* running_var, double momentum,
              double eps, int training, stored* z, float* moments, stored* out, int n) {
     const Sizes s(shape);
-    static thread_local Scratch<stored> factors, turned, rows;
+    static thread_local Scratch<stored> factors, transposed, rows;
     static thread_local Scratch<float> ordered, of_channels;
     const int width = s.results, weights = s.used * s.taps;
     if (s.gathers) {
@@ -748,12 +749,12 @@ void forward(const Shape& shape, const stored* x, const float* w, const float* b
     const Window window(s.y, s.x, true);
     for (int o = 0; o < width; o += LANES) {  // the factors of two tiles stay in the L2 cache
         const int tiles = std::min(2, (width - o) / SIDE);
-        stored* of_outputs = turned.of(size(LANES) * weights);
+        stored* of_outputs = transposed.of(size(LANES) * weights);
         stored* of_taps = factors.of(size(LANES) * s.inputs * s.taps);
         if (s.taps == 1) {
             factors_of_channels_of_one_tap(w + size(o) * weights, s.outputs - o, s.used, tiles, of_taps);
         } else {
-            turn_weights(w + size(o) * weights, weights, std::min(LANES, s.outputs - o), weights, of_outputs);
+            transpose_weights(w + size(o) * weights, weights, std::min(LANES, s.outputs - o), weights, of_outputs);
             factors_of_channels(of_outputs, tiles, s.used, s.taps, of_taps);
         }
         each_bundle(n, [&](int first, int images) {
@@ -818,7 +819,7 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
               const stored* z, const float* moments, const stored* out, int training, stored* dx, float* dw,
               float* dbias, float* dgamma, float* dbeta, stored* dresidual, int n) {
     const Sizes s(shape);
-    static thread_local Scratch<stored> factors, turned, gradients;
+    static thread_local Scratch<stored> factors, transposed, gradients;
     static thread_local Scratch<float> of_channels;
     const int width = s.results, inputs = padded(s.channels), taps = s.kernel * s.kernel;
     const size z_image = size(s.pixels) * width, out_image = size(s.pooled_rows) * s.pooled_columns * width;
@@ -874,11 +875,12 @@ void backward(const Shape& shape, const stored* dout, const stored* x, const flo
     const std::vector<float> nothing(LANES);
     for (int c = 0; c < inputs; c += LANES) {
         const int tiles = std::min(2, (inputs - c) / SIDE), some = std::min(LANES, s.channels - c);
-        stored *of_outputs = turned.of(size(width) * some * taps), *of_taps = factors.of(size(LANES) * taps * width);
+        stored* of_outputs = transposed.of(size(width) * some * taps);
+        stored* of_taps = factors.of(size(LANES) * taps * width);
         if (taps == 1) {
             factors_of_outputs_of_one_tap(w + c, s.outputs, s.channels, some, tiles, of_taps);
         } else {
-            turn_weights(w + size(c) * taps, size(s.channels) * taps, s.outputs, some * taps, of_outputs);
+            transpose_weights(w + size(c) * taps, size(s.channels) * taps, s.outputs, some * taps, of_outputs);
             factors_of_outputs(of_outputs, width / SIDE, some, taps, of_taps);
         }
         each_bundle(n, [&](int first, int images) {

@@ -44,7 +44,7 @@ def kernels() -> Any:
             return thread.submit(compiled).result()
     except Exception as error:  # types of Triton, the compiler and the driver
         reason = str(error).partition("\n")[0]
-        log.warning("stacked clients are slower, as Triton does not work here: %s", reason)
+        log.warning("falling back to slower torch kernels: Triton does not work here: %s", reason)
         return None
 
 

@@ -17,7 +17,7 @@ FEW_PIXELS = 64  # output pixels up to which tiles are small
 # (``reports/engineering/speed/kernels-*.log``).
 FEW = 8  # maximum number of output channels
 FEW_IN_GRADIENT = 16  # the same for the weight gradient
-WRITTEN_OUT = 512  # maximum number of products per pixel and tap, each an instruction
+MAX_UNROLLED = 512  # maximum number of products per pixel and tap, each an instruction
 THREADS = 128  # per program, i.e. four warps
 GROUPS = 4  # groups of pixels; a thread has one pixel of each
 SHARES = 4  # maximum number of threads that share a pixel's input channels
@@ -137,7 +137,7 @@ class _WeightGradient(gpu.Stacked):
 
 def _narrow(inputs: int, outputs: int, few: int) -> bool:
     """Whether the channels are so few that plain products are faster than padded matrix products."""
-    return outputs <= few and inputs * outputs <= WRITTEN_OUT
+    return outputs <= few and inputs * outputs <= MAX_UNROLLED
 
 
 def _narrow_blocks(pixels: int, inputs: int) -> tuple[int, tuple[int, int, int]]:

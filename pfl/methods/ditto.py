@@ -49,7 +49,7 @@ class Ditto(Method):
     lam: float = hyper(1.0, "lambda: weight of the proximal term", low=0.0, search=(1e-2, 10.0), log=True)
     personal_epochs: int = hyper(
         0,
-        "epochs of the personal model, on batches of its own; 0 means those of the global model, on the same "
+        "epochs of the personal model, on separate batches; 0 means those of the global model, on the same "
         "batches",
         low=0,
     )

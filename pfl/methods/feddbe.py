@@ -86,7 +86,7 @@ class FedDBE(Method):
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.momentum or config.weight_decay:
-            return ("feddbe: momentum and weight_decay have no part in its steps",)
+            return ("feddbe: momentum and weight_decay are ignored",)
         return ()
 
     def _running(self, client: Client, batch: Batch, features: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class FedFomo(Method):
     """
 
     family = "mixing"
-    new_client = "The mixture that a participant receives whose own model is the mean of all."
+    new_client = "The mixture for a participant whose own model is the mean of all models."
 
     models: int = hyper(
         5, "M: largest number of models sent to a participant", low=0, search=(1, 20), probe=2

@@ -111,7 +111,9 @@ class FedPAC(Method):
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.epochs <= self.head_epochs:
-            return (f"fedpac: epochs {config.epochs} leaves the extractor none, so it gets one more",)
+            return (
+                f"fedpac: epochs {config.epochs} leaves none for the extractor; it trains for one anyway",
+            )
         return ()
 
     def _aligned(self, client: Client, batch: Batch) -> Tensor:

@@ -68,7 +68,7 @@ class FedRep(Method):
         head, extractor = self._head_epochs(config), self.extractor_epochs
         if head + extractor == config.epochs:
             return ()
-        return (f"fedrep: head {head} plus extractor {extractor} epochs are not the epochs, {config.epochs}",)
+        return (f"fedrep: trains for {head} + {extractor} epochs (head, extractor), not {config.epochs}",)
 
     def _head_epochs(self, config: Config) -> int:
         return self.head_epochs or max(config.epochs - self.extractor_epochs, 1)

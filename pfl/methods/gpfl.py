@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
     from pfl.models._network import Network
 
-FLAT = 1e-12
+EPSILON = 1e-12
 """Keeps the gradient of a norm defined where the norm is 0."""
 
 
@@ -69,7 +69,7 @@ class GPFL(Method):
         return network
 
     def initialise(self, server: Server) -> None:
-        shares = normalised(server.label_counts.clamp(min=FLAT))
+        shares = normalised(server.label_counts.clamp(min=EPSILON))
         server.client_state["shares"] = shares.to(server.federation.dtype)
         if self.contexts == "lagging":
             width = server.store.shape("embedding.weight")[1]
@@ -88,7 +88,7 @@ class GPFL(Method):
         common = _valve(client, features, all_classes)
         unit = torch.nn.functional.normalize
         cosines = unit(common, dim=1) @ unit(client.params["embedding.weight"], dim=1).T
-        distance = (batch.sum((common - received[batch.y]).square().sum(1)) + FLAT).sqrt()
+        distance = (batch.sum((common - received[batch.y]).square().sum(1)) + EPSILON).sqrt()
         return batch.cross_entropy(own) + batch.cross_entropy(cosines) + self.lam * distance
 
     def logits(self, client: Client, x: Tensor) -> Tensor:

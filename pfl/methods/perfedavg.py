@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pfl.engine.client import Batch, Client, Step
     from pfl.engine.server import Server
 
-FLAT = 1e-8
+EPSILON = 1e-8
 """Lower bound of the gradient's norm in the scaling to the finite difference's length."""
 
 
@@ -93,7 +93,7 @@ class PerFedAvg(Method):
     def _hessian_product(self, client: Client, batch: Batch, vector: dict[str, Tensor]) -> dict[str, Tensor]:
         """The Hessian of the loss times ``vector``, by central differences."""
         length = client.flat(vector).norm()
-        scale = self.delta / length.clamp(min=FLAT)
+        scale = self.delta / length.clamp(min=EPSILON)
 
         def slope(sign: int) -> dict[str, Tensor]:
             at = {name: weight + sign * scale * vector[name] for name, weight in client.weights.items()}

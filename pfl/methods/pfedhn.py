@@ -1,4 +1,4 @@
-"""pFedHN: a hypernetwork on the server makes each client's model from an embedding of the client."""
+"""pFedHN: a hypernetwork on the server generates each client's model from an embedding of the client."""
 
 from __future__ import annotations
 

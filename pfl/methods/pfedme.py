@@ -99,7 +99,7 @@ class PFedMe(Method):
         if inner >= 2:
             lines.append(f"pfedme: personal_lr * (lam + mu) = {inner:g} is 2 or more: theta diverges")
         if config.momentum or config.weight_decay:
-            lines.append("pfedme: momentum and weight_decay have no part in its steps (mu decays theta)")
+            lines.append("pfedme: momentum and weight_decay are ignored (mu decays theta)")
         return tuple(lines)
 
     def _step(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:

@@ -302,7 +302,7 @@ def _metric_names(metrics: Sequence[Any]) -> list[Any]:
     names = [known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
     for name, metric in zip(names, metrics, strict=True):
         if callable(metric) and CLIENT_METRICS[name] is not metric:  # a later one replaced it
-            raise InvalidInput("metrics", name, "functions with different names")
+            raise InvalidInput("metrics", name, "functions with distinct names")
     return names
 
 

@@ -28,13 +28,13 @@ def cause_of(error: BaseException) -> str:
     """Why a simulation failed, in one line."""
     if isinstance(error, InvalidInput):
         return str(error)
-    if memory.ran_out(error):
+    if memory.is_out_of_memory(error):
         return f"out of memory ({first_line(error)})"
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def trace_of(error: BaseException) -> str | None:
     """The traceback of an error; None if its one-line cause suffices (invalid input, out of memory)."""
-    if isinstance(error, InvalidInput) or memory.ran_out(error):
+    if isinstance(error, InvalidInput) or memory.is_out_of_memory(error):
         return None
     return "".join(traceback.format_exception(error))

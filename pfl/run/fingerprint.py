@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config
-from pfl.core.digests import NO_NUMBERS, Code, Edited, is_in, is_library
+from pfl.core.digests import RESULT_NEUTRAL, Code, Edited, is_in, is_library
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.registry import Registry
@@ -134,7 +134,7 @@ class Components:
 
     def __init__(self, roots: Sequence[Path] = ()):
         plugins = [top_level(point.module) for point in _points()]
-        self.code = Code(plugins, (*READERS, *NO_NUMBERS), roots)
+        self.code = Code(plugins, (*READERS, *RESULT_NEUTRAL), roots)
         self._kernels = self.code.package(KERNELS)
         self._engine = self.code.reached(ROOTS, lambda module: is_in(module, [KERNELS]))
         self._known: dict[str, str] = {}

@@ -176,7 +176,7 @@ def make_simulation(
     first = federation if isinstance(federation, Federation) else federation[0]
     augmentation = configs[0].augmentation
     if augmentation != Config.augmentation and not first.is_images:
-        raise InvalidInput("augmentation", augmentation, "none, because the samples are no images of 8 bits")
+        raise InvalidInput("augmentation", augmentation, "none, because the samples are not 8-bit images")
     methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
     if measure is None and configs[0].observe == "similarities":
         measure = similarities

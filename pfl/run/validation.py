@@ -40,14 +40,15 @@ def validated(config: Config) -> Config:
             _check(name, repr(value), type(value) in numbers and accepted.test(value), accepted.words)
             if kind is float:
                 rates[name] = float(value)  # 1 and 1.0 must have the same key
-    for name in ("lr_step", "lr_gamma"):
-        usual = getattr(config, name) == getattr(Config, name)
-        _check(name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step with it")
-    for name in ("min_delta", "stop_share"):
-        usual = getattr(config, name) == getattr(Config, name)
-        _check(name, getattr(config, name), usual or config.patience > 0, "patience with it")
-    used = config.unseen_epochs == Config.unseen_epochs or config.unseen > 0
-    _check("unseen_epochs", config.unseen_epochs, used, "unseen with it")
+    for name, used, condition in (
+        ("lr_step", config.lr_schedule == "step", "lr_schedule is step"),
+        ("lr_gamma", config.lr_schedule == "step", "lr_schedule is step"),
+        ("min_delta", config.patience > 0, "patience is set"),
+        ("stop_share", config.patience > 0, "patience is set"),
+        ("unseen_epochs", config.unseen > 0, "unseen is set"),
+    ):
+        value = getattr(config, name)
+        _check(name, value, used or value == getattr(Config, name), f"the default unless {condition}")
     whole = config.observe == Config.observe  # anything else is measured after the last round
     _check("patience", config.patience, whole or not config.patience, f"0 with observe {config.observe}")
     lower = config.precision != "fp32"
@@ -168,7 +169,7 @@ def check_pause(execution: Execution, config: Config) -> None:
     evaluated = 0 < until < config.rounds and until % config.eval_every == 0
     _check("until", until, evaluated, f"a multiple of eval_every ({config.eval_every}) up to {config.rounds}")
     headline = METHODS[config.method].headline
-    accepted = f"{headline} among them with until, as the result has the clients' accuracies at it"
+    accepted = f"moments that include {headline} if until is set"
     _check("moments", ", ".join(moments), not moments or headline in moments, accepted)
 
 

@@ -158,8 +158,8 @@ def answers(chosen: Sequence[Case], recorded: Mapping[str, Values]) -> Iterator[
             for done in as_completed(pending):
                 yield done.result()
         except BrokenProcessPool:
-            accepted = "code that does not end its process (or more memory)"
-            raise InvalidInput("battery", "a process that ended", accepted) from None
+            accepted = "code that does not crash its process (or more memory)"
+            raise InvalidInput("battery", "a crashed process", accepted) from None
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -184,7 +184,7 @@ def training_set(tested: CheckedDataset) -> None:
 
 @KIT.rule
 def columns(tested: CheckedDataset) -> None:
-    """Writers and domains are int64 (N,), each domain is the index of a name; others are numbers or text."""
+    """Writers and domains are int64 (N,), domains index their names; other columns are integers or text."""
     data, count = tested.data, len(tested.data.labels)
     for name, values in (("writer", data.writer), ("domain", data.domain)):
         if values is not None and (values.shape != (count,) or values.dtype != np.int64):

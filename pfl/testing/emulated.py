@@ -146,42 +146,47 @@ class _Operations(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        theirs = any(isinstance(value, OnDevice) for value in tree_leaves((args, kwargs)))
+        on_device = any(isinstance(value, OnDevice) for value in tree_leaves((args, kwargs)))
         place = kwargs.get("device")
         if place is not None:
             kwargs["device"] = torch.device("cpu")
-        gives = theirs if place is None else torch.device(place) == DEVICE
+        returns_on_device = on_device if place is None else torch.device(place) == DEVICE
         if func is aten.copy_.default:
-            gives = isinstance(args[0], OnDevice)
+            returns_on_device = isinstance(args[0], OnDevice)
         if func not in COPIES:
             _assert_together(func, args, kwargs)
-        self._mind(func, args, kwargs, theirs, gives)
+        self._mind(func, args, kwargs, on_device, returns_on_device)
         held, named = tree_map(_held, args), tree_map(_held, kwargs)
         if self.device.recording is not None:
             self.device.remember(tree_leaves((held, named)))
         outputs = func(*held, **named)
         if self.device.recording is not None:
             self.device.recording.append((func, held, named, outputs))
-        if not gives:
+        if not returns_on_device:
             return outputs
         outputs = tree_map(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, outputs)
-        return return_and_correct_aliasing(func, args, kwargs, outputs) if theirs else outputs
+        return return_and_correct_aliasing(func, args, kwargs, outputs) if on_device else outputs
 
     def _mind(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], theirs: bool, gives: bool
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        on_device: bool,
+        returns_on_device: bool,
     ) -> None:
         """Count waits of the host: copies to it, reads, indexing by a mask, and blocking copies from it. A
         recorded operation may neither make it wait nor take anything from it."""
         masked = func in INDEXING and any(
             index is not None and index.dtype is torch.bool for index in args[1]
         )
-        comes = func in COPIES and gives and not isinstance(args[COPIES[func]], OnDevice)
+        comes = func in COPIES and returns_on_device and not isinstance(args[COPIES[func]], OnDevice)
         blocks = not (kwargs.get("non_blocking") or any(value is True for value in args[2:]))
-        waits = (theirs and (not gives or func in READS or masked)) or (comes and blocks)
+        waits = (on_device and (not returns_on_device or func in READS or masked)) or (comes and blocks)
         if waits:
             self.device.waits[str(func)] += 1
         if self.device.recording is not None and (waits or comes):
-            raise RuntimeError(f"{func}: what is recorded can have nothing to do with the host")
+            raise RuntimeError(f"{func}: recorded work must not involve the host")
 
 
 def _held(value: Any) -> Any:
@@ -209,10 +214,10 @@ class _Python(TorchFunctionMode):
         if func in CONSTRUCTORS and kwargs.get("device") is not None:
             device = kwargs.pop("device")
             return func(*args, **kwargs).to(device)
-        theirs = bool(args) and isinstance(args[0], OnDevice)
-        if theirs and func is Tensor.new_tensor:
+        on_device = bool(args) and isinstance(args[0], OnDevice)
+        if on_device and func is Tensor.new_tensor:
             return torch.tensor(args[1], dtype=kwargs.get("dtype", args[0].dtype)).to(DEVICE)
-        if theirs and func in SUBSCRIPTS and isinstance(args[1], list):
+        if on_device and func in SUBSCRIPTS and isinstance(args[1], list):
             args = (args[0], torch.tensor(args[1]), *args[2:])
         return func(*args, **kwargs)
 

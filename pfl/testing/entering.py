@@ -72,8 +72,8 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
             outcome.answers.append(answer)
             bar.update()
             # If a case changed together with the code, nothing proves that results are unchanged.
-            asks_otherwise = answer.moved is None and answer.case.name in names
-            if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
+            case_changed = answer.moved is None and answer.case.name in names
+            if answer.moved or case_changed or (answer.moved is None and "error" in answer.values):
                 for subject in subjects(answer.case, unknown) if unknown else ():
                     outcome.moved.setdefault(subject, []).append(answer)
 

@@ -172,7 +172,7 @@ def hyperparameters(tested: CheckedMethod) -> None:
 
 @KIT.rule
 def search_space(tested: CheckedMethod) -> None:
-    """Every search range is increasing and within the domain, and ``when`` names another one's choices."""
+    """Every search range is increasing and within the domain; ``when`` names choices of another option."""
     declarations = tested.cls.declarations()
     for name, declared in declarations.items():
         default = tested.cls.__dataclass_fields__[name].default
@@ -181,7 +181,7 @@ def search_space(tested: CheckedMethod) -> None:
             condition, *values = declared.when
             known = declarations.get(condition)
             if known is None or known.when or not set(values) < set(known.choices or ()):
-                raise Violated(f"{name}: when={declared.when} is not some of another one's choices")
+                raise Violated(f"{name}: when={declared.when} does not name choices of another option")
             others = {condition: values[0]}
         if declared.search is not None:
             _check_range(name, declared, default)
@@ -246,7 +246,7 @@ def choices(tested: CheckedMethod) -> None:
 
 @KIT.rule
 def stack(tested: CheckedMethod) -> None:
-    """Trials that differ in learning rate and real-valued hyperparameters agree with each computed alone."""
+    """Trials that differ in learning rate and real-valued hyperparameters agree with separate runs."""
     config = validated(tested.config())
     nearby = {name: _other(tested.method, name, value) for name, value in tested.method.numbers().items()}
     configs = [
@@ -264,7 +264,7 @@ def stack(tested: CheckedMethod) -> None:
 
 @KIT.rule
 def adaptation(tested: CheckedMethod) -> None:
-    """Trials that differ in what only `adaptation` reads are trained once, and equal each computed alone."""
+    """Trials that differ only in what `adaptation` reads are trained once and equal separate runs."""
     for name, declared in tested.cls.declarations().items():
         if declared.adaptation:
             other = {name: _other(tested.method, name, getattr(tested.method, name))}
@@ -347,7 +347,7 @@ def forked_workers(tested: CheckedMethod) -> None:
 
 @KIT.rule
 def hooks(tested: CheckedMethod) -> None:
-    """`participants`, `phases`, `adaptation` and `personal` change no state and return the same twice."""
+    """`participants`, `phases`, `adaptation` and `personal` change no state; two calls give equal results."""
     method, server = tested.after_rounds(2)
     begin_round(server, method)
 

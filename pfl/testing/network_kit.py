@@ -118,7 +118,7 @@ def logits(tested: CheckedNetwork) -> None:
 
 @KIT.rule
 def stages(tested: CheckedNetwork) -> None:
-    """Extractor and head, and the stages together, have every parameter once; none is shared."""
+    """Extractor and head, and the stages together, contain every parameter exactly once."""
     network = tested.make()
     owned = [id(p) for part in (network.extractor, network.head) for p in part.parameters()]
     staged = [id(p) for parts in network.stages.values() for part in parts for p in part.parameters()]
@@ -130,7 +130,7 @@ def stages(tested: CheckedNetwork) -> None:
 
 @KIT.rule
 def image_size(tested: CheckedNetwork) -> None:
-    """Samples that are too small are an `InvalidInput`."""
+    """Samples that are too small raise `InvalidInput`."""
     shape: Shape = (tested.shape[0], *[1] * (len(tested.shape) - 1))
     if isinstance(tested.shape, TokenShape):
         shape = TokenShape((1,), tested.shape.tokens)
@@ -162,7 +162,7 @@ def initialisation(tested: CheckedNetwork) -> None:
 
 @KIT.rule
 def determinism(tested: CheckedNetwork) -> None:
-    """A training step has no other randomness than `nn.Dropout`, and evaluation has none."""
+    """The only randomness in a training step is `nn.Dropout`; evaluation has none."""
     network, (x, _) = tested.make(), tested.images()
     for mode in (True, False):
         outputs = []

@@ -197,7 +197,7 @@ def clients(tested: CheckedPartition) -> None:
 
 @KIT.rule
 def scarcity(tested: CheckedPartition) -> None:
-    """Too few images for all clients are an `InvalidInput`; no client is left without samples."""
+    """Too few images for all clients raise `InvalidInput`; no client is left without samples."""
     few = 2 * tested.clients
     places = np.linspace(0, len(tested.dataset.labels) - 1, few).astype(np.int64)
     columns: dict[str, Any] = {

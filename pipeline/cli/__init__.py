@@ -103,7 +103,7 @@ def figures(
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
     if not chosen:
-        print("no figures here: projects do not have the papers'")
+        print("this project has no figures; only a checkout of pfl-repro has the papers'")
     loaded = {name: load_figure(name) for name in chosen}
     simulated = {name: figure for name, figure in loaded.items() if PLOTS[figure.draw].simulates}
     if simulated:

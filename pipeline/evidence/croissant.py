@@ -85,7 +85,7 @@ def write_croissant(table: str, out: Path) -> list[str]:
     """
     content, folder = load_table(table), partitions_folder(table).parent
     if out.resolve().is_relative_to(folder.resolve()):
-        raise InvalidInput("out", str(out), f"a folder outside of {folder}, whose files have these names")
+        raise InvalidInput("out", str(out), f"a folder outside of {folder}, because file names would collide")
     datasets = load_manifest(table)["datasets"]
     names = []
     for division in _divisions(table, content, datasets):
@@ -94,7 +94,7 @@ def write_croissant(table: str, out: Path) -> list[str]:
         write_json(out / f"{division.name}.json", _metadata(table, division, datasets, listed))
         names.append(division.name)
     if not names:
-        again = f"the partitions of the table; `pfl stage partition {table}` makes them"
+        again = f"the partitions of the table; `pfl stage partition {table}` creates them"
         raise Missing("partitions", str(partitions_folder(table)), again)
     return names
 

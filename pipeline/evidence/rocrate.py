@@ -76,7 +76,7 @@ def write_crate(table: str, out: Path) -> int:
     if not report.is_dir():
         raise Missing("report", str(report), f"the report of the table; `pfl report {table}` writes it")
     if not Path(STAGES).exists():
-        raise Missing(STAGES, "no such file", "a project (`pfl init` makes one)")
+        raise Missing(STAGES, "no such file", "a project (`pfl init` creates one)")
     write_croissant(table, out / PARTITIONS)
     content = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     write_text(out / TABLE, dumped(content))

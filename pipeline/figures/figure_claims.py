@@ -42,7 +42,7 @@ class _SeriesClaim(Claim):
             if (not self.panels or panel in self.panels) and self._is_about(series)
         }
         if not tested:
-            return Finding.of([None], "these runs leave it out")
+            return Finding.of([None], "not part of these runs")
         against = sum(not holds for holds, _ in tested.values())
         shown = "; ".join(f"{labels.get(panel, panel)}: {text}" for panel, (_, text) in tested.items())
         if 0 < against < len(tested):

@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from pfl.core.errors import InvalidInput, Missing
+from pfl.core.errors import Conflict, InvalidInput, Missing
 from pfl.core.files import check_writable
 from pfl.core.text import amount
 from pfl.data.partition import parse_spec
@@ -85,7 +85,7 @@ def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     figure = load_figure(content["name"])
     numbers = out / f"{content['name']}.csv"
     if not numbers.exists():
-        raise Missing(str(numbers), "not there", f"what `pfl figure {content['name']}` writes")
+        raise Conflict(str(numbers), "missing", f"run `pfl figure {content['name']}` first")
     series = read_numbers(numbers).values
     seeds = ", ".join(content["provenance"].get("Seeds", [])).split(", ")
     reserve = "in these reduced runs" if content["changes"] else ""

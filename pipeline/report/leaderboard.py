@@ -173,7 +173,7 @@ class Board:
                 "many hyperparameters may do better with more."
             )
         if self.unranked:
-            lines.append(f"Without a place, as a number is missing: {', '.join(self.unranked)}.")
+            lines.append(f"Not ranked, because a result is missing: {', '.join(self.unranked)}.")
         if self.left_out:
             lines.append(f"Methods that are left out: {', '.join(self.left_out)}.")
         return lines

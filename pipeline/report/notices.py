@@ -143,7 +143,7 @@ def outdated(summary: Summary) -> list[str]:
     }
     if not rows:
         return []
-    return [f"Computed by an earlier rule of the method, to be run again: {', '.join(rows)}."]
+    return [f"Outdated, computed by earlier code; run again: {', '.join(rows)}."]
 
 
 def notices(summary: Summary) -> list[str]:

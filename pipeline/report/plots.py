@@ -127,7 +127,7 @@ def convergence(summary: Summary) -> Canvas:
 
     from matplotlib.ticker import MaxNLocator
 
-    drawn = told_apart(summary, attrgetter("simulated"))
+    drawn = limited_to_colours(summary, attrgetter("simulated"))
     figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=drawn)
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -181,7 +181,7 @@ def communication(summary: Summary) -> Canvas:
     return figure
 
 
-def told_apart(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[Entry], bool]:
+def limited_to_colours(summary: Summary, drawn: Callable[[Entry], object]) -> Callable[[Entry], bool]:
     """``drawn``, limited to as many rows as there are colours: those with the highest means."""
 
     def height(line: Line) -> float:

@@ -26,7 +26,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
     every = cells(summary.id, summary.table)
     divided = "a column has one partition"
     if len({cell.partition_name for cell in every}) > len(summary.table.settings):
-        divided = "a column has one partition, and rows that divide the data in their own way have theirs"
+        divided = "a column has one partition, except rows with their own partition"
     if any(follows_run(cell.partition) for cell in every):
         divided = "each has its own partitions"
     others = {record.sources.name for record in rows} - {code.name}

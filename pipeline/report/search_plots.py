@@ -11,10 +11,10 @@ from pipeline.report.plots import (
     Look,
     as_svg,
     legend,
+    limited_to_colours,
     logarithmic,
     looks,
     panels,
-    told_apart,
     wide_figure,
 )
 from pipeline.report.search_tables import last_steps
@@ -65,7 +65,7 @@ def _cost(summary: Summary) -> Canvas:
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    drawn = told_apart(summary, attrgetter("rows"))
+    drawn = limited_to_colours(summary, attrgetter("rows"))
     labels = "Training samples (million)", "Best validation accuracy so far (%)"
     figure = panels(summary, panel, *labels, drawn=drawn)
     legend(figure, summary, drawn=drawn)

@@ -34,11 +34,11 @@ def read_csv(path: Path, parse: Callable[[dict[str, str]], T], columns: Sequence
             if missing := [name for name in wanted if name not in header]:
                 raise ValueError(f"no column {missing[0]}")
             if len({*header}) < len(header):
-                raise ValueError("a column twice")
+                raise ValueError("duplicate column")
             for row in reader:
                 number = reader.line_num
                 if None in row or None in row.values():
-                    raise ValueError("another number of fields than in the first line")
+                    raise ValueError("number of fields differs from the header")
                 values.append(parse(row))
                 number += 1  # in case the next line cannot be read
     except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:

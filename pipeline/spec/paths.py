@@ -61,7 +61,7 @@ def table_names(root: Path = Path()) -> list[str]:
     """
     if names := _names(root, "tables"):
         return names
-    raise Missing(f"{TABLES}/*.yaml", "no such file", "a project (`pfl init` makes one)")
+    raise Missing(f"{TABLES}/*.yaml", "no such file", "a project (`pfl init` creates one)")
 
 
 def figure_names() -> list[str]:

@@ -70,7 +70,7 @@ def parse(file: str | Path) -> Any:
 
     path = Path(file)
     if not path.is_file():
-        raise Missing(str(path), "no such file", "a project (`pfl init` makes one)")
+        raise Missing(str(path), "no such file", "a project (`pfl init` creates one)")
     try:
         text = path.read_text(encoding="utf-8")
         # The C parser is four times as fast, but rejects the valid [dirichlet:0.1] and has less helpful

@@ -125,13 +125,13 @@ def _check_reported(cell: Cell) -> None:
         evaluation.check_clients(cell.clients)
     if evaluation.metric == "similarity":
         if cell.config.observe != "similarities":
-            accepted = "similarities, as evaluation.metric is one"
+            accepted = "similarities, because evaluation.metric is similarity"
             raise InvalidInput("schedule.observe", cell.config.observe, accepted)
         if evaluation.measure == "mdb" and cell.config.participation < 1:
             accepted = "1, as evaluation.measure mdb compares all clients' last updates"
             raise InvalidInput("schedule.participation", cell.config.participation, accepted)
         if cell.config.unseen:
-            accepted = "0, as evaluation.metric similarity is of two clients, and each seed leaves out others"
+            accepted = "0 for evaluation.metric similarity, because each seed leaves out different clients"
             raise InvalidInput("schedule.unseen", cell.config.unseen, accepted)
     if cell.search and not evaluation.is_accuracy:
         raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")

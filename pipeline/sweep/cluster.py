@@ -88,7 +88,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
             guard.check()
             watch(slots, search.under_way)
 
-        with in_a_line(guard):
+        with as_one_line(guard):
             tune.Tuner(
                 tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
                 tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
@@ -179,7 +179,7 @@ def _initialise_ray(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def in_a_line(guard: Guard) -> Iterator[None]:
+def as_one_line(guard: Guard) -> Iterator[None]:
     """Report in one line, instead of Tune's traceback, that Ray has died or that the memory monitor of a
     joined cluster has killed trials.
 
@@ -194,7 +194,7 @@ def in_a_line(guard: Guard) -> Iterator[None]:
         cause = error if isinstance(error, RayError) else error.__cause__
         if isinstance(cause, OutOfMemoryError):
             other = (
-                "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every "
+                "one whose memory monitor is off (RAY_memory_monitor_refresh_ms=0 at every "
                 "`ray start`); finished trials are kept, and the same command continues from here"
             )
             raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None

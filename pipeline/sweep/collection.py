@@ -24,7 +24,7 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import Results, load_results
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
-from pipeline.sweep.preparation import described, download, partition, settings_here
+from pipeline.sweep.preparation import available_settings, described, download, partition
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import scheduler_of, table_lock
 
@@ -97,7 +97,7 @@ def collect(name: str) -> int:
 def lacking(name: str) -> str:
     """Why `collect` finds no cell."""
     whole = load_table(name)
-    if settings_here(whole):
+    if available_settings(whole):
         return f"the ledger has no cell of the current code; `pfl ledger why {name}` lists the runs"
     return f"its data are not here: {', '.join(dict.fromkeys(whole.datasets.values()))}"
 
@@ -114,7 +114,7 @@ def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
     try:
         return scheduler_of(name, table, ledger)
     except InvalidInput:
-        if not (settings := settings_here(table)):
+        if not (settings := available_settings(table)):
             raise
     if absent := [setting for setting in table.settings if setting not in settings]:
         log.warning("%s: left out, as their data are not here: %s", name, ", ".join(absent))
@@ -155,7 +155,7 @@ class _Held:
 def _held(name: str) -> _Held | None:
     """What the ledger holds of a table; None if it holds no cell, or no data are available."""
     whole = load_table(name)
-    if not (settings := settings_here(whole)):
+    if not (settings := available_settings(whole)):
         return None
     ledger = Ledger(current_sources(name))
     scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)

@@ -34,7 +34,7 @@ class Progress:
         self._slots = 1
         self._under_way: Sequence[Running] = ()
         self._training = False
-        self._told = {id(cell) for cell in scheduler.cells if cell.finished}
+        self._reported = {id(cell) for cell in scheduler.cells if cell.finished}
         self._began = self._last_summary = time.monotonic()
         self._time_left: TimeLeft | None = None
         self._ended = threading.Event()
@@ -73,8 +73,8 @@ class Progress:
             self._time_left.update(time.monotonic(), slots, running)
         self._slots, self._under_way = slots, running
         for cell in self._scheduler.cells:
-            if cell.finished and id(cell) not in self._told:
-                self._told.add(id(cell))
+            if cell.finished and id(cell) not in self._reported:
+                self._reported.add(id(cell))
                 self._say(
                     f"[{self._scheduler.done}/{self._scheduler.total}] {cell.cell.id}: {self._scores(cell)}"
                 )
@@ -107,7 +107,7 @@ class Progress:
             )
             text += f", {len(running)} under way ({span} % of their rounds)"
         elif not scheduler.ran:
-            text += f", starting for {duration(round(time.monotonic() - self._began))}"
+            text += f", starting ({duration(round(time.monotonic() - self._began))})"
         left = self._time_left.seconds if self._time_left else None
         if left is not None and scheduler.done < scheduler.total:
             text += f", about {duration(left)} left"

@@ -61,7 +61,7 @@ def temporary_folder(longest: int | None = None) -> Path:
     try:
         usual = Path(tempfile.gettempdir())
     except FileNotFoundError:
-        raise InvalidInput("TMPDIR", asked, "a folder that can be written") from None
+        raise InvalidInput("TMPDIR", asked, "a folder that is writable") from None
     if longest is None or len(os.fsencode(usual)) <= longest:
         return usual
     for place in filter(Path.is_dir, map(Path, ("/tmp", "/var/tmp", "/dev/shm"))):
@@ -109,7 +109,7 @@ def check_cluster(address: str) -> None:
     if let_in["disabled"]:
         raise InvalidInput("RAY_ADDRESS", address, f"a cluster started with RAY_AUTH_MODE=token {GUIDE}")
     if not let_in["token"]:
-        raise InvalidInput("RAY_ADDRESS", address, f"a cluster that takes this user's token {GUIDE}")
+        raise InvalidInput("RAY_ADDRESS", address, f"a cluster that accepts this user's token {GUIDE}")
 
 
 def _ask(address: str, mode: str) -> subprocess.Popen[bytes]:

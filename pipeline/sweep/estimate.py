@@ -222,7 +222,7 @@ class TimeLeft:
 
     def work(self) -> Work:
         """The pending and finished work; a run that cells share counts once."""
-        work, counted, came = Work(), set[str](), self._came()
+        work, counted, share_needed = Work(), set[str](), self._share_needed()
         for cell, seconds in zip(self.scheduler.cells, self._costs(), strict=True):
             rounds = cell.cell.config.rounds
             a_round = seconds / rounds
@@ -249,12 +249,12 @@ class TimeLeft:
                 first_seed = search_seeds(cell.pinned.trial.seeds)[0]
                 in_turn = [rounds, *_in_turn(cell.steps_to_come, rounds, first_seed)]
                 work.runs += cell.to_come
-                work.pending += came * sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
-                longest["search"] += came * sum(OVERHEAD + each * a_round for each in in_turn)
+                work.pending += share_needed * sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
+                longest["search"] += share_needed * sum(OVERHEAD + each * a_round for each in in_turn)
             work.chain = max(work.chain, *longest.values())
         return work
 
-    def _came(self) -> float:
+    def _share_needed(self) -> float:
         """The share of their planned runs that finished searches have requested; a guess before the first."""
         ended = [
             (len(cell.keys) - known, to_come)
@@ -262,7 +262,9 @@ class TimeLeft:
             if to_come and not cell.to_come
         ]
         return (
-            sum(came for came, _ in ended) / sum(planned for _, planned in ended) if ended else USUALLY_COME
+            sum(requested for requested, _ in ended) / sum(planned for _, planned in ended)
+            if ended
+            else USUALLY_COME
         )
 
     def _costs(self) -> list[float]:
@@ -330,5 +332,5 @@ def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, l
         disk += sum(finals[cell] * size for cell, size in models.items())
     text += f", {disk / 1e6:.0f} MB of disk"
     if less and hours > LARGE_HOURS:
-        text += f"\nTo run a part of it: {less}. What has run is not run again."
+        text += f"\nTo run a part of it: {less}. Finished runs are not repeated."
     return text

@@ -23,7 +23,7 @@ in a Ray call.
 
 def has_died(how: str) -> InvalidInput:
     """The error for Ray's death, which says how to continue."""
-    again = "a Ray that runs to the end; the same command continues, and finished trials are not run again"
+    again = "a running Ray; the same command continues, and finished trials are not run again"
     return Missing("Ray", how, again)
 
 

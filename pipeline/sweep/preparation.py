@@ -165,7 +165,7 @@ def _check_held_out(partition: Partition, shares: tuple[tuple[str, float], ...],
         partition = partition.with_validation(share, labels, purpose)
 
 
-def settings_here(table: Table) -> list[str]:
+def available_settings(table: Table) -> list[str]:
     """The columns of a table whose data sets are available."""
     absent = set(filter(_is_absent, set(table.datasets.values())))
     return [name for name, dataset in table.datasets.items() if dataset not in absent]

@@ -88,7 +88,7 @@ def _fitting(
         if why := misfit(cell, params[trial]):
             reasons[why] += 1
         elif params[trial] in known:
-            reasons["taken already"] += 1
+            reasons["already taken"] += 1
         elif params[trial] != pinned and step.value is not None:
             gain = round(step.value - base, 4)
             trials.append(PriorTrial(cell.id, gain, params[trial], f"{source}, trial {trial}"))

@@ -156,8 +156,9 @@ class Worker(tune.Trainable):
     """Runs one trial or stack after another: starting a process costs more than a small simulation."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._said = queue.SimpleQueue[logging.LogRecord]()  # by `pfl`; this process's output is not shown
-        logging.getLogger("pfl").addHandler(QueueHandler(self._said))
+        # Logged by `pfl`; this process's output is not shown.
+        self._messages = queue.SimpleQueue[logging.LogRecord]()
+        logging.getLogger("pfl").addHandler(QueueHandler(self._messages))
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -168,7 +169,7 @@ class Worker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """The records of each trial, or the cause of its failure, which does not end the process."""
         outcome = self._outcome()
-        messages = [self._said.get().getMessage() for _ in range(self._said.qsize())]
+        messages = [self._messages.get().getMessage() for _ in range(self._messages.qsize())]
         return {"done": True, "said": list(dict.fromkeys(messages)), **outcome}
 
     def _outcome(self) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Scheduler:
     def record(self, trial: Trial, records: Sequence[Record]) -> None:
         """Store the records of a trial that has ended."""
         if {record.key for record in records} != set(trial.keys):
-            self.fail(trial, "the worker's records have other keys: it runs other sources")
+            self.fail(trial, "the worker's records do not match: it runs different code")
             return
         for record in records:
             # A trial that ran again only for its models has a record already.

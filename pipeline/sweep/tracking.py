@@ -128,7 +128,7 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
         for result in results.cells:
             tracker.cell(result)
     except Exception as error:
-        raise InvalidInput("tracker", tracker_name(), f"one that works: {_cause(error)}") from error
+        raise InvalidInput("tracker", tracker_name(), f"a working tracker: {_cause(error)}") from error
     return len(entries)
 
 

@@ -36,13 +36,13 @@ def test_a_figure_within_two_standard_deviations_over_the_seeds_matches():
     assert compared(119, *ours).matches
     assert compared(81, *ours).matches
     assert not compared(121, *ours).matches
-    assert compared(119, *ours).apart == pytest.approx(1.9)
+    assert compared(119, *ours).deviations == pytest.approx(1.9)
 
 
 def test_a_figure_that_no_seed_changes_matches_if_it_is_the_same_when_rounded():
     assert compared(600, 600.2).matches
     assert not compared(600, 601).matches
-    assert compared(600, 600.2).apart is None
+    assert compared(600, 600.2).deviations is None
 
 
 def test_the_figures_are_those_of_the_published_file(digits):

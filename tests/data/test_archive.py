@@ -182,7 +182,7 @@ def plain_tar(image_folder):
 def test_a_tar_with_a_broken_header_loses_no_image_silently(damage, broken, plain_tar):
     path, headers = plain_tar
     path.write_bytes(damage(path.read_bytes(), headers[broken]))
-    with pytest.raises(InvalidInput, match=r"a complete zip or tar \((the list of its|unexpected end)"):
+    with pytest.raises(InvalidInput, match=r"a complete zip or tar \((the archive ends|unexpected end)"):
         load(str(path), progress=False)
 
 

@@ -67,7 +67,7 @@ def test_a_class_may_be_called_train(image_folder):
 
 def test_images_in_another_split_than_train_and_test_are_refused(image_folder):
     shutil.copytree(image_folder / "test", image_folder / "val")
-    with pytest.raises(InvalidInput, match=r"^dataset: .*images in train/ and test/ alone, not val/cat/0"):
+    with pytest.raises(InvalidInput, match=r"^dataset: .*images in train/ and test/ only, not val/cat/0"):
         load(str(image_folder), progress=False)
 
 
@@ -214,18 +214,18 @@ def test_a_zip_with_one_changed_pixel_names_the_image(image_folder):
         for path in sorted(image_folder.rglob("*.*")):
             members.write(path, path.relative_to(image_folder))
     archive.write_bytes(archive.read_bytes().replace(bytes((3, 2, 1)), bytes((4, 2, 1)), 1))
-    assert "train/cat/0.bmp is not accepted; expected an image that decodes (Bad CRC" in complaint(archive)
+    assert "train/cat/0.bmp is not accepted; expected a decodable image (Bad CRC" in complaint(archive)
 
 
 def test_an_image_that_does_not_decode_is_named(image_folder):
     picture = image_folder / "train/dog/1.png"
     picture.write_bytes(picture.read_bytes()[:45])
-    assert "train/dog/1.png is not accepted; expected an image that decodes" in complaint(image_folder)
+    assert "train/dog/1.png is not accepted; expected a decodable image" in complaint(image_folder)
 
 
 def test_a_file_that_is_no_image_is_named(image_folder):
     (image_folder / "train/dog/1.png").write_bytes(b"no image")
-    assert complaint(image_folder).endswith("an image that decodes (its format is unknown)")
+    assert complaint(image_folder).endswith("a decodable image (its format is unknown)")
 
 
 def test_an_image_of_another_size_is_named(image_folder):

@@ -222,17 +222,17 @@ def test_items_with_further_keys_have_columns():
 def test_a_column_that_some_items_lack_is_left_out_with_a_warning(kind):
     value = np.zeros((1, 8, 8), np.uint8) if kind == "image" else np.ones(3)
     items = [{kind: value, "label": i % 2, "ward": None if i == 2 else i, "side": i} for i in range(4)]
-    with pytest.warns(DataWarning, match="samples: column ward left out: sample 2 has none"):
+    with pytest.warns(DataWarning, match="samples: column ward left out: sample 2 does not have it"):
         data = pfl.from_samples(items)
     assert list(data.columns) == ["side"]
-    assert "column ward left out: sample 2 has none" in data.notes
+    assert "column ward left out: sample 2 does not have it" in data.notes
 
 
 def test_images_beside_other_samples_are_one_clear_line():
     image, vector = np.zeros((8, 8), np.uint8), np.zeros(3)
     with pytest.raises(InvalidInput, match=r"^dataset: sample 1 .*images only, or no image"):
         pfl.from_samples([(image, 0), (vector, 1)])
-    with pytest.raises(InvalidInput, match=r"^size: .*sample 0 is no image"):
+    with pytest.raises(InvalidInput, match=r"^size: .*sample 0 is not an image"):
         pfl.from_samples([(vector, 0), (vector, 1)], size=(4, 4))
 
 
@@ -392,7 +392,9 @@ def test_features_and_channels_whose_differences_float32_rounds_away_are_named_i
 def test_a_number_that_float32_lacks_is_named_by_its_column(frame):
     for value in (np.inf, -1e39):
         frame.loc[2, "hours"] = value
-        with pytest.raises(InvalidInput, match=r"^table: hours of row 2, .* is .*finite number"):
+        with pytest.raises(
+            InvalidInput, match=r"^table: hours of row 2, .* is .*a number that is finite in float32"
+        ):
             pfl.from_table(frame, label="passed")
 
 
@@ -472,7 +474,7 @@ def test_a_column_that_occurs_twice_is_one_clear_line(frame, tmp_path):
     twice = frame.rename(columns={"hours": "club"})
     twice.to_csv(tmp_path / "students.csv", index=False)
     for table in (twice, tmp_path / "students.csv"):
-        with pytest.raises(InvalidInput, match=r"^table: club is .*different names"):
+        with pytest.raises(InvalidInput, match=r"^table: club is .*distinct names"):
             pfl.from_table(table, label="passed")
 
 

@@ -81,7 +81,7 @@ def test_an_image_is_turned_as_its_exif_orientation_says(orientation, ending, tm
     (tmp_path / "a").mkdir()
     options = {"quality": 100} if ending in ("jpg", "webp") else {}
     Image.fromarray(pixels).save(tmp_path / f"a/0.{ending}", exif=exif, **options)
-    with pytest.warns(DataWarning, match="turned as the EXIF orientation says: 1 image"):
+    with pytest.warns(DataWarning, match="rotated by the EXIF orientation: 1 image"):
         (image,) = load(str(tmp_path), progress=False).images
     quarters = {(y, x): int(image[0, 2 + 4 * y, 2 + 4 * x]) for y in (0, 1) for x in (0, 1)}
     bright = max(quarters, key=lambda place: quarters[place])

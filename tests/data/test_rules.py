@@ -87,7 +87,7 @@ def test_an_option_outside_of_a_dataclass_is_refused(data, monkeypatch):
             return [np.arange(40)] * clients, [np.arange(40, 80)] * clients
 
     monkeypatch.setitem(PARTITIONS._added, "wrong", Wrong)
-    with pytest.raises(InvalidInput, match=r"^Wrong\.share: a field of a class that is no dataclass"):
+    with pytest.raises(InvalidInput, match=r"^Wrong\.share: a field of a class that is not a dataclass"):
         make_partition("wrong", data, 2)
 
 

@@ -111,8 +111,8 @@ def test_a_continued_simulation_stops_where_one_of_as_many_rounds_does(first, da
     ("options", "said"),
     [
         ({"patience": -1}, "patience: -1 is not accepted; expected a non-negative integer"),
-        ({"min_delta": 0.5}, "min_delta: 0.5 is not accepted; expected patience with it"),
-        ({"stop_share": 0.5}, "stop_share: 0.5 is not accepted; expected patience with it"),
+        ({"min_delta": 0.5}, "min_delta: 0.5 is not accepted; expected the default unless patience is set"),
+        ({"stop_share": 0.5}, "stop_share: 0.5 is not accepted; expected the default unless patience is set"),
         ({"patience": 2, "stop_share": 0.0}, r"stop_share: 0.0 is not accepted; expected .* in \(0, 1\)$"),
         ({"patience": 2, "stop_share": 1.5}, r"stop_share: 1.5 is not accepted; expected .* in \(0, 1\)$"),
         ({"patience": 2, "observe": "similarities"}, "patience: 2 .* expected 0 with observe similarities"),

@@ -90,7 +90,7 @@ def test_clients_that_memory_does_not_suffice_to_record_are_trained_in_parts(dat
 
     with pytest.raises(torch.OutOfMemoryError):
         losses([CONFIG], dataset, partition, runs_out, "cpu")
-    assert "going on with 1 clients at once" in caplog.text
+    assert "continuing with 1 clients at once" in caplog.text
 
 
 def test_few_stacks_are_kept(dataset, partition):

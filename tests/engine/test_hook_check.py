@@ -51,7 +51,7 @@ def simulated(method, execution=Execution()):
         ("phases", ("all",), "a value of type str is not accepted; expected a tuple of Phase(...)"),
         ("phases", (Phase(trains="head"),), "Phase(trains): 'head' is not accepted; expected a tuple of"),
         ("phases", (Phase(trains=("haed",)),), "Phase(trains): group: haed is not accepted; expected one of"),
-        ("phases", (Phase(trains=()),), "Phase(trains): () is not accepted; expected groups of which one"),
+        ("phases", (Phase(trains=()),), "Phase(trains): () is not accepted; expected at least one group"),
         ("phases", (Phase(trains=("bn_stats",)),), "Phase(trains): ('bn_stats',) is not accepted"),
         ("phases", (Phase(epochs=-1),), "Phase(epochs): -1 is not accepted; expected a non-negative number"),
         ("phases", (Phase(epochs=float("nan")),), "Phase(epochs): nan is not accepted"),
@@ -237,7 +237,7 @@ def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline)
 
 @pytest.mark.parametrize("network", [None, torch.nn.Linear(64, 10)])
 def test_clients_have_a_network_with_extractor_and_head(network):
-    with pytest.raises(InvalidInput, match=r"^Wrong\.client_network: .* expected a Network, perhaps with"):
+    with pytest.raises(InvalidInput, match=r"^Wrong\.client_network: .* expected a Network, optionally with"):
         simulated(returning("client_network", lambda *_: network))
 
 
@@ -254,7 +254,7 @@ def test_a_hyperparameter_outside_of_a_dataclass_is_refused():
         mu: float = hyper(0.1, "weight of the term")
 
     assert refusal(simulated, Wrong) == (
-        "Wrong.mu: a field of a class that is no dataclass is not accepted; "
+        "Wrong.mu: a field of a class that is not a dataclass is not accepted; "
         "expected @dataclass(frozen=True) before the class"
     )
 

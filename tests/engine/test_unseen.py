@@ -192,7 +192,7 @@ def test_a_checkpoint_of_other_unseen_clients_is_refused(dataset, partition, tmp
     train = list(partition.train)
     own = metrics.unseen.per_client[0].client
     train[own] = train[own][:-1]
-    with pytest.raises(InvalidInput, match="of another configuration, data, partition"):
+    with pytest.raises(InvalidInput, match="same configuration, data, partition"):
         metrics_of(CONFIG, dataset, replace(partition, train=tuple(train)), execution)
 
 
@@ -213,7 +213,7 @@ def test_the_scores_survive_their_json(dataset, partition):
     [
         ({"unseen": 1.0}, r"unseen: 1.0 is not accepted; expected a number in \[0, 1\)"),
         ({"unseen": "0.2"}, r"unseen: '0.2' is not accepted"),
-        ({"unseen_epochs": 2}, "unseen_epochs: 2 is not accepted; expected unseen with it"),
+        ({"unseen_epochs": 2}, "unseen_epochs: 2 is not accepted; expected the default unless unseen is set"),
         ({"unseen": 0.2, "unseen_epochs": -1}, "unseen_epochs: -1 is not accepted; expected a non-negative"),
     ],
 )

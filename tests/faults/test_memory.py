@@ -66,7 +66,7 @@ def test_what_did_not_fit_once_is_not_tried_again(scarce, dataset, partition, ca
     config = dataclasses.replace(CONFIG, method="fedavg", participation=1.0, rounds=2)
     simulate(config, dataset, partition, (0,), STACKED)
     assert scarce == [6, 3, 1, 1, 1, 1, 1, 1] + [1] * 6
-    assert "out of memory: going on with 3 clients at once" in caplog.text
+    assert "out of memory: continuing with 3 clients at once" in caplog.text
 
 
 def test_memory_that_does_not_suffice_for_one_client_ends_the_simulation(dataset, partition, monkeypatch):
@@ -79,8 +79,8 @@ def test_memory_that_does_not_suffice_for_one_client_ends_the_simulation(dataset
 
 
 def test_another_error_is_not_taken_for_want_of_memory():
-    assert not memory.ran_out(RuntimeError("shape mismatch"))
-    assert memory.ran_out(MemoryError())
+    assert not memory.is_out_of_memory(RuntimeError("shape mismatch"))
+    assert memory.is_out_of_memory(MemoryError())
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_a_process_that_may_not_have_more_memory_goes_on_with_smaller_stacks():
 
     whole, silent = evaluated()
     limited, said = evaluated("40")
-    assert "out of memory: going on with 20 clients at once" in said
+    assert "out of memory: continuing with 20 clients at once" in said
     assert "out of memory" not in silent
     assert limited["post_local"] == pytest.approx(whole["post_local"], rel=1e-3)
     assert limited["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-5)

@@ -475,7 +475,7 @@ def test_without_a_compiler_torch_does_it(name):
 @pytest.mark.parametrize("no_compiler", ["false"], indirect=True)
 def test_a_compiler_that_fails_is_a_warning(no_compiler, caplog):  # noqa: ARG001
     assert kernels.compiled("im2col") is None
-    assert "training is slower, as im2col.cpp cannot be compiled" in caplog.text
+    assert "falling back to slower torch kernels: im2col.cpp cannot be compiled" in caplog.text
 
 
 @needs_kernels

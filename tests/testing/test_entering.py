@@ -223,7 +223,7 @@ def test_the_command_says_what_has_moved(battery, capsys):
     battery.values[PROX.name] = {"train loss": [2.0]}
     status, text = call(capsys)
     assert status == 0
-    assert "method fedprox: its numbers have moved" in text
+    assert "method fedprox: results changed" in text
     assert "fedprox, defaults\n    train loss (loop): 1.0 -> 2.0" in text
 
 

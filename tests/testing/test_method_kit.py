@@ -252,7 +252,7 @@ def test_all_violated_rules_are_reported_and_none_after_a_simulation_that_fails(
         (hyper(0.1, "weight", low=0.0, search=(0.0, 0.1), log=True), "is not positive, as log=True needs"),
         (hyper(3, "steps", low=1, search=(1.5, 2.5)), "is not two numbers of the default's type"),
         (hyper("a", "form", choices=("a", "b"), search=("a", "c")), "expected one of a, b"),
-        (hyper(0.1, "weight", when=("form", "a")), "is not some of another one's choices"),
+        (hyper(0.1, "weight", when=("form", "a")), "does not name choices of another option"),
     ],
 )
 def test_an_unsound_search_range_is_named(declared, line):

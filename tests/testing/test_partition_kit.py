@@ -55,7 +55,7 @@ class Seedless(Equal):
     def assign(self, draw):
         return np.array_split(np.arange(len(draw.dataset.labels)), draw.clients)
 
-    def cut(self, parts, labels):
+    def split_clients(self, parts, labels):
         return [part[:-1] for part in parts], [part[-1:] for part in parts]
 
 

@@ -104,7 +104,7 @@ def _left_out(tree: Tree, images: Sequence[Labelled]) -> Iterator[str]:
     """
     chosen = {image.name for image in images}
     if more := [name for name in _images(tree) if name not in chosen]:
-        accepted = f"images in train/ and test/ alone, not {more[0]}"
+        accepted = f"images in train/ and test/ only, not {more[0]}"
         raise InvalidInput("dataset", str(tree.path), accepted)
     used = {str(folder) for name in chosen for folder in PurePosixPath(name).parents}
 
@@ -276,4 +276,4 @@ def _opened(tree: Tree, name: str, stored: bool = False) -> Iterator[Image]:
             yield image
     except Exception as error:  # decoders raise many types of errors
         cause = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
-        raise InvalidInput("dataset", f"{tree.path}: {name}", f"an image that decodes ({cause})") from error
+        raise InvalidInput("dataset", f"{tree.path}: {name}", f"a decodable image ({cause})") from error

@@ -61,9 +61,9 @@ class ClassParts(ClassesRule, PoolingRule):
         # Both generators have the methods that `assign` calls.
         return cast(np.random.Generator, np.random.RandomState(self.seed))
 
-    def cut(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
+    def split_clients(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
         if not self.released:
-            return super().cut(parts, labels)
+            return super().split_clients(parts, labels)
         train, test = [], []
         for part in parts:
             starts = np.flatnonzero(np.diff(labels[part], prepend=-1))

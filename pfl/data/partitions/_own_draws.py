@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 
-_MOST = 100_000_000
+MAX_SAMPLES = 100_000_000
 """Maximum number of samples drawn for all clients together: 800 MB of indices."""
 
 
@@ -36,8 +36,8 @@ class OwnDraws(Rule):
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
-        if clients is not None and (total := clients * (self.size + self.test_size)) > _MOST:
-            raise InvalidInput("clients * (size + test_size)", total, f"at most {_MOST:,} samples")
+        if clients is not None and (total := clients * (self.size + self.test_size)) > MAX_SAMPLES:
+            raise InvalidInput("clients * (size + test_size)", total, f"at most {MAX_SAMPLES:,} samples")
 
     @abstractmethod
     def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:

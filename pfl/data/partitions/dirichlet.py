@@ -25,7 +25,7 @@ class Dirichlet(PoolingRule):
     alpha: float = hyper(
         0.1, "concentration; a smaller value means fewer classes per client", low=0.001, high=1e6
     )
-    uncapped: bool = hyper(False, "no cap")
+    uncapped: bool = hyper(False, "do not cap client sizes")
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
         members = draw.shuffled_classes()

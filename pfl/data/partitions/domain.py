@@ -32,7 +32,7 @@ class Domain(PoolingRule):
         domain, names = draw.dataset.domain, draw.dataset.domains
         if domain is None:
             raise InvalidInput(
-                "partition", f"domain of {draw.dataset.name}", "a data set with domains, as domainnet"
+                "partition", f"domain of {draw.dataset.name}", "a data set with domains, such as domainnet"
             )
         if draw.clients % len(names):
             raise InvalidInput("clients", draw.clients, f"a multiple of {len(names)}, the number of domains")

@@ -13,7 +13,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import expanded, parse_json
 from pfl.core.rng import generator
 from pfl.core.text import listed
-from pfl.data.rule import Rule, Split, cut, split, text_option
+from pfl.data.rule import Rule, Split, random_split, split, text_option
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -74,7 +74,9 @@ class File(Rule):
         if content.note:
             notes.append(content.note)
         if content.counts:
-            return cut(self._drawn(dataset, [content.counts[name] for name in names]), TEST, self.seed)
+            return random_split(
+                self._drawn(dataset, [content.counts[name] for name in names]), TEST, self.seed
+            )
         lists = [content.indices[name] for name in names]
         if "all" in lists[0]:
             own = [np.array(parts["all"], np.int64) for parts in lists]

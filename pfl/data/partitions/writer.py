@@ -38,6 +38,6 @@ class Writer(PoolingRule):
         """The indices of each writer with at least ``min`` samples."""
         if dataset.writer is None:
             raise InvalidInput(
-                "partition", f"writer of {dataset.name}", "a data set with writers, as femnist"
+                "partition", f"writer of {dataset.name}", "a data set with writers, such as femnist"
             )
         return grouped(dataset.writer, self.min, "writer")

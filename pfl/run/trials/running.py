@@ -90,7 +90,7 @@ def run_trials(
         results = simulate_together(configs, dataset, partition, first.seeds, together, on_round, measure)
     except Exception as error:
         foreign = isinstance(error, InvalidInput) and error.parameter == "checkpoint"
-        if not foreign and (len(trials) * len(keys) == 1 or not memory.ran_out(error)):
+        if not foreign and (len(trials) * len(keys) == 1 or not memory.is_out_of_memory(error)):
             raise
     else:
         if models and len(keys) > 1:
@@ -103,10 +103,13 @@ def run_trials(
     # Outside the handler, because the error would keep tensors alive.
     if foreign:
         # Only these trials use the folder, so its checkpoint comes from other sources.
-        log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
+        log.warning(
+            "%s: the checkpoint belongs to other sources; starting from the beginning",
+            execution.checkpoint_dir,
+        )
         shutil.rmtree(str(execution.checkpoint_dir))
         return run_trials(trials, dataset, partition, execution, on_round, measure)
-    log.warning("out of memory: going on with one seed at a time")
+    log.warning("out of memory: continuing with one seed at a time")
 
     def alone(trial: Trial, seed: int) -> Record:
         single = dataclasses.replace(trial, seeds=(seed,), moments=first.moments)

@@ -39,7 +39,7 @@ def test_the_metadata_do_not_replace_the_statistics_of_the_partitions():
     statistics = partition_file("small", "dir").with_suffix(".json")
     before = statistics.read_text()
     with pytest.raises(
-        InvalidInput, match=r"^out: .* expected a folder outside of data/partitions, whose files"
+        InvalidInput, match=r"^out: .* expected a folder outside of data/partitions, because file names"
     ):
         write_croissant("small", statistics.parent)
     assert statistics.read_text() == before
@@ -82,7 +82,7 @@ def test_each_seed_with_its_own_partition_has_its_own_file(edit, prepared):
     edit('"dirichlet:0.5"', '"dirichlet:0.5,seed=run"')
     with pytest.raises(InvalidInput, match="table: smal is not accepted"):
         write_croissant("smal", prepared / "out")
-    with pytest.raises(InvalidInput, match="`pfl stage partition small` makes them"):
+    with pytest.raises(InvalidInput, match="`pfl stage partition small` creates them"):
         write_croissant("small", prepared / "out")
     preparation.partition("small")
     assert write_croissant("small", prepared / "out") == ["dir@seed0", "dir@seed1"]

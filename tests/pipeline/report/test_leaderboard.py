@@ -95,7 +95,7 @@ def test_a_method_without_a_number_in_every_setting_has_no_place_and_is_named():
     results["cells"] = [cell for cell in results["cells"] if cell["cell"] != "cifar10-0.1/local"]
     ranked = board(summary_of(results))
     assert "local" not in {standing.row for standing in ranked.standings}
-    assert any("Without a place, as a number is missing: Local." in line for line in ranked.limits)
+    assert any("Not ranked, because a result is missing: Local." in line for line in ranked.limits)
 
 
 def test_a_data_set_that_has_been_renamed_since_some_runs_is_one():

@@ -235,4 +235,4 @@ def test_rows_of_an_earlier_rule_are_named_first(tmp_path, monkeypatch):
         "pipeline.report.notices.is_current", lambda config, *_: config["method"] != "pfedsim"
     )
     readme = small(tmp_path).partition("| Method |")[0]
-    assert "> Computed by an earlier rule of the method, to be run again: pFedSim." in readme
+    assert "> Outdated, computed by earlier code; run again: pFedSim." in readme

@@ -19,8 +19,8 @@ def test_a_file_from_a_spreadsheet_is_read(tmp_path: Path):
     ("content", "line", "cause"),
     [
         (b"cell\na\n", 1, "no column gain"),
-        (b"cell,gain,cell\na,1,b\n", 1, "a column twice"),
-        (b"cell,gain\na,1\nb\n", 3, "another number of fields"),
+        (b"cell,gain,cell\na,1,b\n", 1, "duplicate column"),
+        (b"cell,gain\na,1\nb\n", 3, "number of fields differs"),
         (b"cell,gain\na,1\nb,x\n", 3, "could not convert string to float"),
         (b"", 1, "no column cell"),
     ],

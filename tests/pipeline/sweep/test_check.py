@@ -123,7 +123,7 @@ def test_a_similarity_is_not_of_clients_that_a_seed_may_leave_out(edit):
     edit("lr: 0.05}", "lr: 0.05, observe: similarities, unseen: 0.2}")
     edit("every: 1}", "every: 1, metric: similarity}")
     edit("search: {trials: 4}\n", "")
-    assert "schedule.unseen: 0.2 is not accepted; expected 0, as" in refusal(check_tables)
+    assert "schedule.unseen: 0.2 is not accepted; expected 0 for" in refusal(check_tables)
 
 
 @pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
@@ -166,7 +166,7 @@ def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
 
 def test_a_folder_that_cannot_be_written_is_named(project):
     (project / "results").write_text("a file in the place of the folder")
-    expected = "results/small: results/small is not accepted; expected a folder that can be written "
+    expected = "results/small: results/small is not accepted; expected a folder that is writable "
     assert refusal(check_tables) == expected + "(Not a directory)"
 
 

@@ -85,13 +85,14 @@ def test_a_report_changes_nothing_that_git_keeps_unless_it_is_published(held):
     assert not (held / "reports/README.md").exists()
 
 
-def test_a_published_report_is_that_of_the_table_without_what_only_the_page_has(held):
+def test_a_published_report_is_that_of_the_table_without_its_page_and_latex(held):
     pfl("report", "small")
     (held / "results/small/report/partition-dir.svg").touch()
     assert pfl("report", "--publish").stdout.endswith("small: reports/tables/small/README.md, 1 cell\n")
     source, kept = held / "results/small/report", held / "reports/tables/small"
     assert {path.name for path in source.iterdir()} - {path.name for path in kept.iterdir()} == {
         "index.html",
+        "table.tex",
         "communication.svg",
         *(path.name for path in source.glob("partition-*.svg")),
     }

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from pfl.core.errors import InvalidInput
-from pipeline.sweep.cluster import connected, in_a_line
+from pipeline.sweep.cluster import as_one_line, connected
 from pipeline.sweep.guard import Guard
 
 
@@ -100,7 +100,7 @@ def test_a_machine_on_which_ray_never_starts_is_told_in_a_line(monkeypatch, tmp_
 def test_what_ray_raises_when_it_dies_is_one_line_that_says_how_to_go_on():
     died = ray.exceptions.NodeDiedError("the node died\nlong ago")
     expected = r"Ray: NodeDiedError: .*the node died; expected .*; the same command continues"
-    with pytest.raises(InvalidInput, match=expected), in_a_line(Guard()):
+    with pytest.raises(InvalidInput, match=expected), as_one_line(Guard()):
         raise RuntimeError("Caught unexpected exception") from died
 
 
@@ -113,6 +113,6 @@ def test_a_cluster_s_memory_monitor_is_named_where_it_has_ended_trials(monkeypat
 
     with (
         pytest.raises(InvalidInput, match=r"head:6379 is not accepted; .*RAY_memory_monitor_refresh_ms=0"),
-        in_a_line(Guard()),
+        as_one_line(Guard()),
     ):
         fit()

@@ -58,7 +58,7 @@ def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_i
         said += [(clock.now, line) for line in capsys.readouterr().out.splitlines()]
     assert said[:4] == [
         (5, "How much."),
-        (10, "small: 0 of 64 runs, starting for 10.0 s"),
+        (10, "small: 0 of 64 runs, starting (10.0 s)"),
         (20, "small: 0 of 64 runs, 2 under way (0 % of their rounds)"),
         (30, "small: 0 of 64 runs, 2 under way (0 to 50 % of their rounds)"),
     ]
@@ -70,7 +70,7 @@ def test_lines_come_by_themselves_as_long_as_a_sweep_runs(ledger, capsys, monkey
     monkeypatch.setattr("pipeline.sweep.display.SECONDS_AT_START", 0)
     with Progress("small", scheduler_of(ledger)) as progress:
         progress._clock.join(1.2)
-    assert "small: 0 of 64 runs, starting for " in capsys.readouterr().out
+    assert "small: 0 of 64 runs, starting (" in capsys.readouterr().out
     assert not progress._clock.is_alive()
 
 

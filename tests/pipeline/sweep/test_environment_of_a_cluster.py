@@ -35,7 +35,7 @@ def test_a_cluster_that_anybody_may_use_is_refused(start, tmp_path_factory):
 def test_a_wrong_token_and_nodes_without_the_folder_are_told(start, tmp_path_factory, prepared):
     with Cluster(tmp_path_factory.mktemp("cluster")) as joined:
         wrong = start(RAY_ADDRESS=joined.address, **{**TOKEN, "RAY_AUTH_TOKEN": "0" * 64})
-        assert "expected a cluster that takes this user's token" in refused(wrong)
+        assert "expected a cluster that accepts this user's token" in refused(wrong)
         elsewhere = without(prepared)
         if not elsewhere:
             pytest.skip("this machine hides no folder from a process")

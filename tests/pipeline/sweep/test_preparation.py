@@ -45,12 +45,12 @@ def test_the_manifest_names_data_sets_of_other_columns_that_are_not_here(project
 
 def test_data_sets_in_a_folder_of_the_home_folder_are_here(project, edit, monkeypatch):
     edit('  two: "pathological:2"', '  two: {partition: "pathological:2", dataset: mnist}')
-    assert preparation.settings_here(load_table("small")) == ["dir"]
+    assert preparation.available_settings(load_table("small")) == ["dir"]
     (project / "archives").mkdir()
     (project / "archives/mnist.zip").touch()
     monkeypatch.setenv("HOME", str(project))
     monkeypatch.setenv("DATA_SOURCE", "~/archives")
-    assert preparation.settings_here(load_table("small")) == ["dir", "two"]
+    assert preparation.available_settings(load_table("small")) == ["dir", "two"]
 
 
 def test_a_setting_gets_its_index_lists_statistics_and_plot(data):

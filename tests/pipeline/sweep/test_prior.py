@@ -70,7 +70,7 @@ def test_a_cell_takes_what_fits_and_says_what_it_leaves_out(source):
 
 def test_the_same_trial_of_two_sources_is_taken_once(source):
     lines = import_trials("small", [source, source])
-    assert "taken already (2)" in lines[5]
+    assert "already taken (2)" in lines[5]
     assert len(prior_of("small")) == 2
 
 

@@ -233,7 +233,7 @@ def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
     scheduler = scheduler_of(ledger)
     trial = scheduler.next()
     scheduler.record(trial, [dataclasses.replace(fake_run(trial)[0], key="0" * 64)])
-    assert "other sources" in scheduler.outcomes[trial.keys[0]].failure
+    assert "different code" in scheduler.outcomes[trial.keys[0]].failure
 
 
 def test_rows_and_cells_are_announced_once_each(ledger):

@@ -119,7 +119,7 @@ def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatc
     write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
     monkeypatch.setattr(tracker, "failures", range(1000))
     cause = "http://host: no space left on device"
-    with pytest.raises(InvalidInput, match=f"tracker: lines .* expected one that works: {cause}"):
+    with pytest.raises(InvalidInput, match=f"tracker: lines .* expected a working tracker: {cause}"):
         track_again(tmp_path, "fake", [])
     line = track_report(tmp_path, "fake", tmp_path)
     assert line == f"lines: {cause}; `pfl track fake` adds the report later"
