@@ -84,11 +84,11 @@ EXAMPLES = {
     "spfl-noniid": Example("SPFL and PLGA, 6 classes, non-IID", "classes_noniid:6,test=0.2", 10),
 }
 NEEDS = {
-    "by": "a data set with columns, as smartwatch",
-    "class_sets": "the classes of every client, as toy studies have them",
-    "domain": "a data set with domains, as domainnet",
+    "by": "a data set with columns, such as smartwatch",
+    "class_sets": "the classes of every client, as in toy studies",
+    "domain": "a data set with domains, such as domainnet",
     "file": "a JSON file with index lists of every client",
-    "writer": "a data set with writers, as femnist",
+    "writer": "a data set with writers, such as femnist",
 }
 """What the rules without an example need."""
 

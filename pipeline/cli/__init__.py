@@ -84,7 +84,7 @@ def check(
 
 
 def tables(
-    names: Annotated[list[str] | None, some_tables("By default all.")] = None,
+    names: Annotated[list[str] | None, some_tables("Tables to list; all by default.")] = None,
 ) -> None:
     """List the tables with their size."""
     from pipeline.spec.table import load_table
@@ -94,7 +94,9 @@ def tables(
 
 
 def figures(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="By default all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[FIGURE]...", help="Figures to list; all by default.")
+    ] = None,
 ) -> None:
     """List the papers' figures with their size."""
     from pipeline.figures.figure import load_figure, parts_of
@@ -203,7 +205,8 @@ def why_(table: TableName) -> None:
 
 def verify_(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all published tables.")
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Tables to verify; all published ones by default."),
     ] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Number of records; by default all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 0,

@@ -71,5 +71,5 @@ def check_folder(parameter: str, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(bytes(PROBE))
     except OSError as error:
-        accepted = f"a folder that is writable ({error.strerror})"
+        accepted = f"a folder that can be written ({error.strerror})"
         raise InvalidInput(parameter, str(folder), accepted) from None

@@ -61,7 +61,7 @@ def temporary_folder(longest: int | None = None) -> Path:
     try:
         usual = Path(tempfile.gettempdir())
     except FileNotFoundError:
-        raise InvalidInput("TMPDIR", asked, "a folder that is writable") from None
+        raise InvalidInput("TMPDIR", asked, "a folder that can be written") from None
     if longest is None or len(os.fsencode(usual)) <= longest:
         return usual
     for place in filter(Path.is_dir, map(Path, ("/tmp", "/var/tmp", "/dev/shm"))):

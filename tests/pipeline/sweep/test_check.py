@@ -166,7 +166,7 @@ def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
 
 def test_a_folder_that_cannot_be_written_is_named(project):
     (project / "results").write_text("a file in the place of the folder")
-    expected = "results/small: results/small is not accepted; expected a folder that is writable "
+    expected = "results/small: results/small is not accepted; expected a folder that can be written "
     assert refusal(check_tables) == expected + "(Not a directory)"
 
 

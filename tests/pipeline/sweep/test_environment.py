@@ -60,7 +60,7 @@ def test_files_are_a_store_where_mlflow_is_told_to_write_to_them(monkeypatch):
 def test_a_cache_that_cannot_be_written_is_named_once_here_and_for_each_node(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "file/cache"))
-    refused = f"PFL_CACHE: {tmp_path}/file/cache is not accepted; expected a folder that is writable"
+    refused = f"PFL_CACHE: {tmp_path}/file/cache is not accepted; expected a folder that can be written"
     assert refusal(check_environment) == f"{refused} (Not a directory)"
     assert lacking(tmp_path / "file", commit().sources) == f"a cache ({refused} (Not a directory))"
 
@@ -71,7 +71,7 @@ def test_a_full_disk_is_noticed(monkeypatch):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     line = refusal(check_environment)
-    assert line.endswith("expected a folder that is writable (No space left on device)")
+    assert line.endswith("expected a folder that can be written (No space left on device)")
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
