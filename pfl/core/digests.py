@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.began import BEGAN
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.files import cache_root, folder_lock, write_text
 from pfl.core.syntax import Module, analysed, hashed, top_level, without_comments
 
@@ -47,10 +47,8 @@ _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 
 
-class Edited(InvalidInput):
+class Edited(Conflict):
     """The source code has changed since this process started."""
-
-    _form = "{}: {}; {}"
 
     def __init__(self, path: str):
         super().__init__("source changed during the run", path, "run it again")

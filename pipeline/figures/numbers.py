@@ -32,6 +32,9 @@ class Numbers:
     Attributes:
         points: the content of the CSV file, on which claims are tested.
         images: arrays that are drawn; the points summarise them.
+
+    Raises:
+        InvalidInput: two points have the same panel, series and x.
     """
 
     points: Sequence[Point]
