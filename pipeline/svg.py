@@ -45,8 +45,9 @@ def compact(svg: str) -> str:
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r"(\.\d)\d+(?![^<>]*</text>)", r"\1", svg)
     svg = re.sub(r"\.0(?!\d)(?![^<>]*</text>)", "", svg)
+    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href", "href")
     svg = _defined_once(re.sub(r' d="[^"]*"', _short_path, svg))
-    return _grouped_by_class(_grouped_by_clip(_with_classes(_with_short_ids(svg))))
+    return _joined_paths(_grouped_by_class(_grouped_by_clip(_with_classes(_with_short_ids(svg)))))
 
 
 def _without_bare_groups(svg: str) -> str:
@@ -114,6 +115,12 @@ def _grouped_by_class(svg: str) -> str:
     """``svg`` with neighbours of the same class in a group that has the class."""
     elements = r'(?:<.*( class="[^"]*").*/>\n)(?:<.*\1.*/>\n)+'
     return re.sub(elements, lambda run: f"<g{run[1]}>\n{run[0].replace(run[1], '')}</g>\n", svg)
+
+
+def _joined_paths(svg: str) -> str:
+    """``svg`` with one path for neighbours that have no attributes, thus the style of their group."""
+    neighbours = r'(?:<path d="[^"]*"/>\n){2,}'
+    return re.sub(neighbours, lambda run: run[0].replace('"/>\n<path d="m', "M"), svg)
 
 
 def _short_path(path: re.Match[str]) -> str:

@@ -57,6 +57,13 @@ def test_what_neighbours_have_in_common_is_written_at_their_group():
     assert compact(alone + both) == alone + '<g class="b">\n<circle r="2"/>\n<circle r="3"/>\n</g>\n'
 
 
+def test_neighbours_that_are_drawn_alike_are_one_path():
+    bars = '<g class="a">\n<path d="M 1 1 L 1 2 z"/>\n<path d="M 3 1 L 3 4 z"/>\n</g>\n'
+    assert compact(bars) == '<g class="a">\n<path d="m1 1v1zM3 1v3z"/>\n</g>\n'
+    circle = '<circle r="1"/>\n<path d="m1 1v1z"/>\n'
+    assert compact(circle) == circle
+
+
 def test_neighbours_that_are_clipped_alike_are_one_group():
     clip = '<clipPath id="a0"/>\n'
     line = '<path d="m0 0h1" clip-path="url(#a0)"/>\n'
