@@ -75,7 +75,7 @@ lock: .venv
 docs: .venv
 	$(ACTIVATE) && { python -m pipeline.spec.methods_page && pfl methods --markdown; } > docs/methods.md
 	$(ACTIVATE) && python -m pipeline.spec.reference
-	@sh docs/report.sh
+	@$(ACTIVATE) && sh docs/report.sh
 	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo 'docs: site/index.html'
 

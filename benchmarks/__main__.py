@@ -21,5 +21,6 @@ for name in (*PLOTS, *(TABLES if tiles() else ())):
     command = [sys.executable, "-m", f"benchmarks.{benchmark}", *options]
     command += ["--json", str(FOLDER / f"{name}.json")]
     print(f"\n$ {' '.join(command[1:-2])}", flush=True)
-    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    # A framework that cannot be installed here is left out, and the peers' exit status says so.
+    subprocess.run(command, check=name != "peers", env=os.environ | {"OMP_NUM_THREADS": "1"})
 main()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated, Any
 from unittest.mock import patch
 
@@ -86,8 +85,8 @@ def measure(workload: Workload, repeats: int) -> dict[str, Any]:
     step = sorted(round_seconds() for _ in range(repeats))[repeats // 2]
     samples = simulation.samples
     with (
-        patch.object(loop, "_batch", _under("loading", loop._batch)),
-        patch.object(SGD, "step", _under("optimiser", SGD.step)),
+        patch.object(loop, "_batch", record_function("loading")(loop._batch)),
+        patch.object(SGD, "step", record_function("optimiser")(SGD.step)),
         profile(activities=[ProfilerActivity.CPU]) as profiled,
     ):
         simulation.advance()
@@ -108,16 +107,6 @@ def flop(workload: Workload) -> float:
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(network(x), y).backward()
     return float(counter.get_total_flops()) / workload.batch_size
-
-
-def _under(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-    """``work``, marked for the profiler."""
-
-    def marked(*arguments: Any) -> Any:
-        with record_function(name):
-            return work(*arguments)
-
-    return marked
 
 
 def _kind(event: Any) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pfl.data.dataset import Dataset
+from pfl.data.partition import make_partition
 from pipeline.spec.published import Published
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
 
 DEVIATIONS = 2
 """Largest distance of a printed figure from our mean, in standard deviations over partition seeds."""
@@ -128,7 +127,5 @@ def our_name(cell: Published) -> str:
 
 def _over_seeds(spec: str, dataset: Dataset, cell: Published, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """The statistics of a partition into the cell's number of clients, for every seed."""
-    from pfl.data.partition import make_partition
-
     partitions = (make_partition(f"{spec},seed={seed}", dataset, cell.clients) for seed in seeds)
     return [partition.statistics(dataset.labels, len(dataset.classes)) for partition in partitions]

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import jinja2
 import numpy as np
+import PIL
+import torch
 import typer
+from matplotlib import rc_context
 
 import pfl
 from benchmarks.comparisons import (
@@ -29,10 +32,16 @@ from benchmarks.comparisons import (
 )
 from benchmarks.loading import measure
 from benchmarks.workload import run
+from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
+from pfl.data.dataset import Dataset, load
 from pfl.data.datasets import DATASETS
+from pfl.data.locate import locate, source_place
+from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
+from pfl.data.plot import plot
+from pfl.run.trials import Sources, commit, hardware
 from pipeline.report.amounts import statistics_columns, value_range
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
@@ -40,11 +49,6 @@ from pipeline.report.provenance import data_facts
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.published import Published, published_cells
 from pipeline.svg import svg_text
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
-    from pfl.run.trials.provenance import Sources
 
 DRAWN_ON = "cifar10"
 SEEDS = range(100)
@@ -113,10 +117,6 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         InvalidInput: the folder cannot be written, the printed figures are missing, or CIFAR-10 is neither in
             DATA_SOURCE nor in data/raw. Nothing is downloaded.
     """
-    from pfl.data.dataset import load
-    from pfl.data.partition import make_partition
-    from pfl.run.trials import commit
-
     names = _present()
     check_writable(out / "README.md", "out")
     printed = {paper: published_cells(paper) for paper in ("pfedsim", "spfl")}
@@ -171,8 +171,6 @@ def _environment() -> jinja2.Environment:
 
 def _present() -> list[str]:
     """The names of the available data sets, including the one that is drawn."""
-    from pfl.data.locate import locate, source_place
-
     source = source_place()
     if source and source.is_file():
         raise InvalidInput("DATA_SOURCE", str(source), "a folder: every data set is looked for there")
@@ -193,10 +191,6 @@ def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
 
 def _draw(partitions: Mapping[str, Partition], dataset: Dataset) -> dict[str, str]:
     """The plot of each partition as SVG text."""
-    from matplotlib import rc_context
-
-    from pfl.data.plot import plot
-
     with rc_context({**STYLE, "axes.grid": False}):
         return {
             name: svg_text(plot(partition, dataset.labels, dataset.classes, EXAMPLES[name].label))
@@ -244,12 +238,6 @@ def _notices(
 
 
 def _provenance(datasets: Mapping[str, Dataset], code: Sources) -> dict[str, list[str]]:
-    import PIL
-    import torch
-
-    from pfl.core.config import Execution
-    from pfl.run.trials import hardware
-
     machine = hardware(Execution(), torch.device("cpu"))
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}

@@ -13,7 +13,6 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import Annotated
 from unittest.mock import patch
 
@@ -60,15 +59,15 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
     x, y = torch.randn(size, *shape), torch.randint(10, (size,))
     steps = {
         "textbook": _step(network, x, y, single_client=False),
-        "torch alone": _with(conv_block, "INSTRUCTIONS", (), _step(network, x, y, single_client=True)),
+        "torch alone": patch.object(conv_block, "INSTRUCTIONS", ())(_step(network, x, y, single_client=True)),
         "kernels": _step(network, x, y, single_client=True),
     }
     if computes_in("bf16", torch.device("cpu")):
         network.bf16 = True
         steps["bf16"] = _step(network, x, y, single_client=True)
-        steps["bf16, torch alone"] = _with(conv_block, "INSTRUCTIONS", (), steps["bf16"])
+        steps["bf16, torch alone"] = patch.object(conv_block, "INSTRUCTIONS", ())(steps["bf16"])
         if name.startswith("resnet"):
-            steps["bf16, convolutions alone"] = _with(_conv, "FEW", 0, steps["bf16"])
+            steps["bf16, convolutions alone"] = patch.object(_conv, "FEW", 0)(steps["bf16"])
     times: dict[str, list[float]] = {kind: [] for kind in steps}
     end = time.monotonic() + seconds
     while len(times["kernels"]) < 3 or time.monotonic() < end:
@@ -93,14 +92,6 @@ def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, single_client: b
             torch._foreach_add_(parameters, gradients, alpha=-0.01)
 
     return step
-
-
-def _with(module: ModuleType, name: str, value: object, step: Callable[[], None]) -> Callable[[], None]:
-    def patched() -> None:
-        with patch.object(module, name, value):
-            step()
-
-    return patched
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from pfl.core.config import Config
-from pfl.core.errors import InvalidInput, Missing, check_names
+from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_lines, write_text, writing
 from pfl.run.validation import validated
 from pipeline.spec.cells import cells
@@ -17,7 +17,7 @@ from pipeline.spec.extends import lineage
 from pipeline.spec.fingerprints import is_current
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
-from pipeline.spec.paths import PAPERS, table_names
+from pipeline.spec.paths import PAPERS
 from pipeline.spec.prior import prior_files
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import PUBLISHED
@@ -79,7 +79,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         InvalidInput: the folder is not empty, the table does not exist or has no records, or git is missing.
     """
     ours = _ours()
-    check_names("table", [table], table_names(ours))
+    content = load_table(table, ours)
     with writing(folder):
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise InvalidInput("folder", str(folder), "a new or an empty folder")
@@ -88,7 +88,6 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         raise InvalidInput("folder", str(folder), "a name in UTF-8")
     if not shutil.which("git"):
         raise Missing("git", "not installed", "git, which DVC requires")
-    content = load_table(table, ours)
     records = _records(table, ours) if results else {}
     if results and not records:
         raise InvalidInput("--results", table, "a table with published records")

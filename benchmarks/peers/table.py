@@ -46,10 +46,11 @@ def summary(figures: dict[str, Any]) -> list[dict[str, Any]]:
     """A row per network, number of cores and framework: medians over the repeats, in the order of the runs.
 
     Returns:
-        Rows with ``title``, ``model``, ``cores``; ``training`` and ``whole`` samples per second, the latter
-        from the first participant's start to the end of the process; ``training_ratio`` and ``whole_ratio``
-        to the textbook loop; ``startup``, ``seconds``, ``cpu_seconds``, ``memory`` in bytes, ``accuracy`` in
-        per cent after the last round; ``lines``, ``setting``.
+        Rows with ``peer``, ``title``, ``version``, ``model``, ``cores``; ``training`` and ``whole`` samples
+        per second, the latter from the first participant's start to the end of the process;
+        ``training_ratio`` and ``whole_ratio`` to the textbook loop; ``startup``, ``seconds``,
+        ``cpu_seconds``, ``memory`` in bytes, ``accuracy`` in per cent after the last round; ``lines``,
+        ``setting``.
     """
     groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for run in figures["runs"]:
@@ -89,7 +90,7 @@ def readme_table(figures: dict[str, Any]) -> str:
     """The README's table: the first network, a row per framework."""
     rows = summary(figures)
     model = rows[0]["model"]
-    counts = sorted({row["cores"] for row in rows})
+    counts = sorted({row["cores"] for row in rows if row["model"] == model})
     names = [f"{count} core{'s' * (count > 1)}" for count in counts]
     head = ["", *names, *(f"whole run, {name}" for name in names), "start-up", "memory", "lines to write"]
     lines = []

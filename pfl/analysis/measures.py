@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pfl.analysis.similarity import class_cosines, data_similarity, statistics_distances, update_cosines
+from pfl.analysis.similarity import class_cosines, cosines, data_similarity, statistics_distances
 from pfl.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     gains = (losses.diagonal()[:, None] - losses) / torch.where(distances > 0, distances, 1.0)
     matrices = {
         "data": data_similarity(server.label_counts),
-        "mdb": update_cosines(changes),
+        "mdb": cosines(changes, changes),
         "ldb": (gains + gains.T) / 2,
         "cs": class_cosines(store["head.weight"]).mean(0),
     }

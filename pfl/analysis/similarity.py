@@ -77,14 +77,9 @@ def class_cosines(heads: Tensor) -> Tensor:
     return torch.stack([cosines({"row": rows}, {"row": rows}) for rows in heads.unbind(1)])
 
 
-def update_cosines(updates: Mapping[str, Tensor]) -> Tensor:
-    """Cosines (n, n) between the clients' updates, name to (n, *shape), over all names together."""
-    return cosines(updates, updates)
-
-
 def angles(updates: Mapping[str, Tensor]) -> Tensor:
     """Angles (n, n) in degrees between the clients' updates, name to (n, *shape)."""
-    return torch.rad2deg(torch.acos(update_cosines(updates)))
+    return torch.rad2deg(torch.acos(cosines(updates, updates)))
 
 
 def head_distances(heads: Tensor) -> Tensor:

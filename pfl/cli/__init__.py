@@ -22,6 +22,7 @@ import typer
 from pfl import __version__
 from pfl.cli import behaviours, doctor, lists, partition, run, trials
 from pfl.core.errors import DataWarning, InvalidInput, OptionWarning
+from pfl.core.files import expanded
 
 app = typer.Typer(
     help="Personalised federated learning: simulate, compare, reproduce.",
@@ -113,7 +114,7 @@ def _status() -> int | None:
     """Run the command and report any error; returns the exit status."""
     status: int | None
     try:
-        status = app(standalone_mode=False)
+        status = app(list(map(_with_home, sys.argv[1:])), standalone_mode=False)
     except UsageError as error:
         status = _usage(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -128,6 +129,13 @@ def _status() -> int | None:
             return 1
         status = _fail(message)
     return status
+
+
+def _with_home(argument: str) -> str:
+    """``argument`` with ~ expanded where shells do not, as in --save=~/models.pt."""
+    option, _, value = argument.partition("=")
+    is_home = option.startswith("--") and value.startswith("~")
+    return f"{option}={expanded(value, option)}" if is_home else argument
 
 
 def _explained(error: BaseException) -> str | None:

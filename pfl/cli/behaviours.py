@@ -32,16 +32,12 @@ def behaviours(
             print(f"{component}: its code is not in behaviours.json; run `pfl behaviours`")
         raise typer.Exit(bool(new))
 
-    from pfl.run.fingerprint import AcceptedCode
     from pfl.testing.entering import enter, examine, files
 
     status = 0
     for file, everything in files().items():
-        accepted = AcceptedCode.load(file)
-        digests = fingerprint.components()
-        if file == fingerprint.BUILTIN:
-            digests = {name: digest for name, digest in digests.items() if not fingerprint.is_plugin(name)}
-        unknown = accepted.unknown(digests)
+        accepted = fingerprint.AcceptedCode.load(file)
+        unknown = accepted.unknown(fingerprint.components(file))
         outcome = examine(accepted, everything, unknown)
         _report(outcome, unknown)
         if outcome.mistakes:

@@ -16,7 +16,7 @@ import typer
 from pfl.cli.options import EXECUTED, check_files, names_in, with_options
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY, Config, Execution
 from pfl.core.errors import Conflict, InvalidInput
-from pfl.core.files import expanded, write_text
+from pfl.core.files import write_text
 from pfl.core.text import amount
 from pfl.run.api import simulate
 from pfl.run.errors import NotSaved
@@ -110,8 +110,6 @@ def run(
     For example: pfl run --method pfedsim --set rho=0.3 --partition dirichlet:0.1 --rounds 50 --seeds 0,1,2
     """
     _check_combinations(context)
-    files = {"json": json_file, "save": save, "checkpoint": checkpoint}  # ~ as in `--save=~/models.pt`
-    json_file, save, checkpoint = (path and expanded(path, option) for option, path in files.items())
     check_files({"json": json_file, "save": save, "checkpoint": checkpoint and checkpoint / CHECKPOINT})
     if checkpoint and not resume and (checkpoint / CHECKPOINT).exists():
         accepted = "a folder without a checkpoint, or --resume to continue from this one"

@@ -8,19 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pfl.core.errors import unknown_name
+from pfl.core.errors import check_names
 from pfl.core.hyper import LARGEST
 from pfl.core.rounding import whole_part
 
-BatchOrder = Literal["shuffled", "fixed", "class_stream"]
-LastBatch = Literal["kept", "dropped"]
 Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
 InputScale = Literal["normalised", "symmetric", "unit", "raw255", "mnist", "cifar10", "cifar100"]
-LRSchedule = Literal["constant", "step", "cosine"]
-BNStats = Literal["mixed", "local"]
-DType = Literal["float32", "float64"]
 Precision = Literal["fp32", "tf32", "bf16"]
-Observed = Literal["accuracy", "similarities"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,7 @@ class Config:
     """Momentum of SGD."""
     weight_decay: Rate = 0.0
     """Weight decay of SGD."""
-    lr_schedule: LRSchedule = "constant"
+    lr_schedule: Literal["constant", "step", "cosine"] = "constant"
     """Learning rate over the rounds. `constant`: `lr`. `step`: multiplied by `lr_gamma` after every `lr_step`
     rounds. `cosine`: cosine annealing from `lr` to 0. The adaptation before an evaluation uses `lr`."""
     lr_step: Count = 10
@@ -89,13 +83,13 @@ class Config:
     """Factor of the learning rate at each step of the schedule `step`."""
     lr_warmup: CountOrZero = 0
     """Rounds of linear warm-up before the schedule begins."""
-    batch_order: BatchOrder = "shuffled"
+    batch_order: Literal["shuffled", "fixed", "class_stream"] = "shuffled"
     """`shuffled`: minibatches are redrawn in every epoch. `fixed`: minibatches are formed once, in the order
     of the partition, and reused in every epoch and round (FL-bench's release). `class_stream`: an endless
     pass over the samples, class by class, which each local training resumes (the asynchronous code of LGA
     and PLGA).
     """
-    last_batch: LastBatch = "kept"
+    last_batch: Literal["kept", "dropped"] = "kept"
     """What happens to an epoch's incomplete last minibatch. It is `kept` unless it has a single sample, or
     `dropped` unless it is the client's only one (PFLlib).
     """
@@ -107,7 +101,7 @@ class Config:
     torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA). `mnist`, `cifar10`,
     `cifar100`: by that data set's constants in released code, even for other images (SPFL's code; Fling
     for Tiny-ImageNet). Samples other than images require `normalised`; tokens are never scaled."""
-    bn_stats: BNStats = "mixed"
+    bn_stats: Literal["mixed", "local"] = "mixed"
     """Running statistics of batch norm: `mixed` like the weights of the same layer, or `local` to each
     client.
     """
@@ -133,7 +127,7 @@ class Config:
     unseen_epochs: CountOrZero = 0
     """Local epochs of `unseen` clients: from scratch, and in the adaptation if the method defines none. 0
     means `epochs`."""
-    dtype: DType = "float32"
+    dtype: Literal["float32", "float64"] = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"
     """Precision of the networks in training, adaptation and evaluation, on hardware that supports it. `fp32`:
@@ -142,7 +136,7 @@ class Config:
     CPU, `bf16` pays off most in wide networks (spfl_cnn, cnn4, ResNets) and batches of at least 24 images (4
     with Intel AMX); without a C++ compiler, it slows the LeNets down.
     """
-    observe: Observed = "accuracy"
+    observe: Literal["accuracy", "similarities"] = "accuracy"
     """`similarities`: also measure the similarity of the clients after the last round."""
 
     def participants(self, clients: int) -> int:
@@ -176,10 +170,7 @@ class Config:
         Raises:
             InvalidInput: a key is not a field.
         """
-        fields = [f.name for f in dataclasses.fields(cls)]
-        for name in values:
-            if name not in fields:
-                raise unknown_name("configuration", name, fields)
+        check_names("configuration", values, [f.name for f in dataclasses.fields(cls)])
         return cls(**values)
 
 

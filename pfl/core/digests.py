@@ -36,7 +36,7 @@ from pfl.core.syntax import Module, analysed, hashed, top_level, without_comment
 RESULT_NEUTRAL = (
     *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "families", "files", "syntax")),
     *(f"pfl.core.{name}" for name in ("terminal", "text", "version")),
-    *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
+    *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources")),
 )
 """Modules that do not affect results."""
 
@@ -346,14 +346,8 @@ def _check_compiled(path: Path, source: bytes, compiled: Path) -> None:
 
 def _is_loaded(path: Path) -> bool:
     """Whether this process has imported the file."""
-    return path in {Path(file).resolve() for file in _loaded()}
-
-
-def _loaded() -> Iterator[str]:
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            yield file
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return path in {Path(file).resolve() for file in files if isinstance(file, str)}
 
 
 def _stamp(path: Path) -> list[int]:

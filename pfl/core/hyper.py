@@ -78,13 +78,13 @@ class Hyperparameter:
             return "true or false"
         kind = "integer" if isinstance(default, int) else "number"
         described = "an integer" if isinstance(default, int) else "a number"
-        if self.low is not None and self.high is not None:
+        if self.low is None:
+            return described if self.high is None else f"{described} of at most {self.high:.12g}"
+        if self.high is not None:
             return f"{described} in [{self.low:.12g}, {self.high:.12g}]"
-        if self.low == 0:
-            return f"a non-negative {kind}"
-        if self.low == 1 and kind == "integer":
-            return "a positive integer"
-        return described if self.low is None else f"{described} of at least {self.low:.12g}"
+        if self.low == 0 or (self.low == 1 and kind == "integer"):
+            return f"a {'positive' if self.low else 'non-negative'} {kind}"
+        return f"{described} of at least {self.low:.12g}"
 
 
 def hyper(default: Any, about: str, **declaration: Any) -> Any:

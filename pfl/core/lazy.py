@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 else:
 
     class _LazyModule:
-        def __init__(self, name: str):
-            self._name = name
-
         def __getattr__(self, attribute: str) -> Any:
-            return getattr(importlib.import_module(self._name), attribute)
+            return getattr(importlib.import_module("torch"), attribute)
 
-    torch = _LazyModule("torch")
+    torch = _LazyModule()
 
 __all__ = ["torch"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.files import expanded
-from pfl.data import checksum
 from pfl.data.datasets import DATASETS, _image_folder, _npz
 from pfl.data.definition import Definition, Reader
 from pfl.data.download import fetch
@@ -34,16 +33,6 @@ class Located:
     files: tuple[Path, ...] = ()
     definition: Definition | None = None
     folder: Path | None = None
-
-    def verify(self) -> None:
-        """Verify the checksums of official files. Call this before reading them, because some are pickles.
-
-        Raises:
-            InvalidInput: a checksum differs from the published or recorded one.
-        """
-        if self.kind == "official" and self.definition and self.folder:
-            for path, file in zip(self.files, self.definition.files, strict=True):
-                checksum.verify(path, file, self.folder)
 
 
 def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from pfl.core import memory
 from pfl.core.config import Execution, Precision
+from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.engine import workers
 from pfl.engine.graphs import captures_on
@@ -128,7 +129,7 @@ def workers_for(execution: Execution, device: torch.device) -> int:
     loops = resolve_backend(execution.backend, device) == "loop"
     if not loops or device.type != "cpu" or not workers.available():
         return 1
-    return execution.workers or max(1, workers.cores() // execution.threads)
+    return execution.workers or max(1, cores() // execution.threads)
 
 
 def forget_peak(device: torch.device) -> None:

@@ -31,6 +31,9 @@ def check_mixing(server: Server, hook: str, mixing: Any) -> None:
     trained = hook == "aggregate"
     for group, value in mixing.items():
         if isinstance(value, Sent) and not trained:
+            if group in server.groups or group in server.client_state:
+                accepted = "a name not used by a group or by the client state"
+                raise InvalidInput(f"{where}: Sent name", group, accepted)
             check_stacks(f"{where}: {group}: Sent", value.tensors, *sorted({1, len(server.participant_ids)}))
             continue
         if group not in server.groups and not trained and not isinstance(value, Matrix):
@@ -141,14 +144,12 @@ class _Check:
         elif isinstance(value, Sum):
             for _, term in value.terms:
                 self(term)
+        elif isinstance(value, Masked) and not all(isinstance(part, Dense) for part in value.parts):
+            kinds = " and ".join(type(part).__name__ for part in value.parts)
+            raise InvalidInput(self.where, f"a Masked of {kinds}", "a Masked of two Dense")
         elif isinstance(value, Dense | Masked):
-            self._check_rows(value, self._rows(value))
-
-    def _rows(self, matrix: Dense | Masked) -> int:
-        """The number of rows that a matrix must have."""
-        if not self.trained:
-            return self.participants
-        return self.clients if matrix.rows is None else len(matrix.rows)
+            after_training = self.clients if value.rows is None else len(value.rows)
+            self._check_rows(value, after_training if self.trained else self.participants)
 
     def _check_rows(self, matrix: Any, *rows: int) -> None:
         if isinstance(matrix, Masked):

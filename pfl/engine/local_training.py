@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -172,7 +172,10 @@ class Task:
             return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
 
         phases = [
-            (dataclasses.replace(phase, lr=1.0, loss=None, gradient=None, step=None), *map(code, phase.hooks))
+            (
+                dataclasses.replace(phase, lr=1.0, loss=None, gradient=None, step=None),
+                *map(code, phase.hooks.values()),
+            )
             for phase in self.phases[0]
         ]
         shapes = (
@@ -191,7 +194,7 @@ class Task:
     def repeats(self) -> bool:
         """Whether a later round of the same structure runs the same steps: no hook refers to this round."""
         method = self.programs[0].method
-        hooks = [hook for phase in self.phases[0] for hook in phase.hooks if hook]
+        hooks = [hook for phase in self.phases[0] for hook in phase.hooks.values() if hook]
         return all(getattr(hook, "__self__", None) is method for hook in hooks)
 
     @staticmethod
@@ -216,20 +219,11 @@ class Task:
 
     def schedule(self, k: int) -> list[list[StepBatches]]:
         """The steps of the k-th client in each phase."""
-        return list(self._plans(k))
-
-    def batches_consumed(self) -> list[int]:
-        """The number of minibatches that each client draws."""
-        return [
-            sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)
-            for program, phases, samples in zip(self.programs, self.phases, self.samples, strict=True)
-        ]
-
-    def _plans(self, k: int) -> Iterator[list[StepBatches]]:
         config, samples, position = self.programs[k].config, self.samples[k], self.positions[k]
         seed, client = self.seeds[k], self.clients[k]
         stream = generator(seed, self.purpose, self.round, client)
         key = integer_seed(seed, f"{self.purpose} keys", self.round, client) >> 1
+        schedule = []
         for phase in self.phases[k]:
             if config.batch_order == "shuffled":
                 batches = _shuffled(phase, config, samples, stream)
@@ -246,7 +240,15 @@ class Task:
                 plans.append(
                     StepBatches(tuple(batches[i : i + phase.batches]), noise, key := key + KEY_STRIDE)
                 )
-            yield plans
+            schedule.append(plans)
+        return schedule
+
+    def batches_consumed(self) -> list[int]:
+        """The number of minibatches that each client draws."""
+        return [
+            sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)
+            for program, phases, samples in zip(self.programs, self.phases, self.samples, strict=True)
+        ]
 
 
 _PER_CLIENT = ("programs", "phases", "clients", "seeds", "samples", "positions")
@@ -293,7 +295,11 @@ def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) ->
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of local training: tensors and state, (K, *shape) each; mean loss (K,); samples."""
+    """The result of local training: tensors and state, (K, *shape) each; mean loss (K,); samples.
+
+    Attributes:
+        samples: the number of samples processed by all clients together.
+    """
 
     tensors: dict[str, Tensor]
     state: State
@@ -301,19 +307,17 @@ class Trained:
     samples: int
 
     def part(self, clients: slice) -> Trained:
-        """The results of some of the clients."""
+        """The tensors, state and losses of some of the clients."""
         tensors, state = rows(self.tensors, clients), rows(self.state, clients)
         return Trained(tensors, state, self.losses[clients], self.samples)
 
     @staticmethod
-    def joined(parts: Sequence[Trained]) -> Trained:
+    def joined(parts: Sequence[Trained], join: Callable[..., Tensor] = torch.cat) -> Trained:
         """The results of all clients, joined from the results of consecutive parts of them."""
-        if len(parts) == 1:
-            return parts[0]
         return Trained(
-            joined(torch.cat, [part.tensors for part in parts]),
-            joined(torch.cat, [part.state for part in parts]),
-            torch.cat([part.losses for part in parts]),
+            joined(join, [part.tensors for part in parts]),
+            joined(join, [part.state for part in parts]),
+            join([part.losses for part in parts]),
             sum(part.samples for part in parts),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from pfl.engine.groups import bind
 from pfl.engine.local_training import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
 from pfl.engine.phase_check import check_gradient, check_step
-from pfl.engine.state import State, joined, rows
+from pfl.engine.state import State, rows
 from pfl.engine.workers import Workers
 
 COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, but take 10 to 20 MB more per worker
@@ -36,17 +35,11 @@ class LoopBackend:
     def train(self, task: Task) -> Trained:
         by_tap = task.programs[0].by_tap
 
-        def trained(k: int) -> _TrainedClient:
+        def trained(k: int) -> Trained:
             return _train(task, k, by_tap)
 
         costs = [len(samples) for samples in task.samples]
-        clients = self.workers.map(f"train {task.purpose}", trained, costs)
-        return Trained(
-            joined(_stacked, [client.tensors for client in clients]),
-            joined(_stacked, [client.state for client in clients]),
-            torch.stack([client.loss for client in clients]),
-            sum(client.samples for client in clients),
-        )
+        return Trained.joined(self.workers.map(f"train {task.purpose}", trained, costs), _stacked)
 
     @torch.no_grad()
     def collect(
@@ -94,17 +87,8 @@ def _stacked(rows: Sequence[Tensor]) -> Tensor:
     return torch.stack([*rows]).contiguous()
 
 
-class _TrainedClient(NamedTuple):
-    """One client's result: tensors and state by name, mean loss () float64, number of samples."""
-
-    tensors: dict[str, Tensor]
-    state: State
-    loss: Tensor
-    samples: int
-
-
-def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
-    """Train a task's k-th client, on copies of its tensors.
+def _train(task: Task, k: int, by_tap: Set[str]) -> Trained:
+    """Train a task's k-th client, on copies of its tensors; the result is without the axis of the clients.
 
     Args:
         by_tap: names of weights to store with the channels last in memory.
@@ -121,7 +105,7 @@ def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
     for phase, plans in zip(phases, schedule, strict=True):
         run = _run_steps if phase.step or phase.gradient else _run_sgd
         loss += run(program, phase, task.lr(k, phase), plans, Client(program.net, params, start, state))
-    return _TrainedClient(
+    return Trained(
         params,
         state,
         loss / max(sum(map(len, schedule)), 1),

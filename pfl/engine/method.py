@@ -8,8 +8,9 @@ A round of the engine is
 4. ``aggregate``: what the server computes from the uploads, and how the stored models are mixed;
 5. at an evaluation, ``adaptation``: what a client trains before it is tested, and ``logits`` or ``scores``.
 
-``initialise``, ``dispatch`` and ``aggregate`` change the method's state. All other hooks leave the state
-unchanged: a second call returns the same values. The engine counts the traffic; see `Server.count`.
+``initialise``, ``dispatch`` and ``aggregate`` change the method's state, and so do ``admit`` and ``adapt``
+that of clients that join. All other hooks leave the state unchanged: a second call returns the same values.
+The engine counts the traffic; see `Server.count`.
 
 A method needs few of these. It never loops over clients, never moves a tensor to a device and, in local
 training, never touches an optimiser.
@@ -84,9 +85,9 @@ class Phase:
     noise: int = 0
 
     @property
-    def hooks(self) -> tuple[Loss | LocalGradient | LocalStep | None, ...]:
-        """The replacements of the method's loss and of plain SGD."""
-        return self.loss, self.gradient, self.step
+    def hooks(self) -> dict[str, Any]:
+        """The replacements of the method's loss and of plain SGD, or None, by name."""
+        return {"loss": self.loss, "gradient": self.gradient, "step": self.step}
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,10 @@ class Masked(Summable):
     outside: Dense
 
     @property
+    def parts(self) -> tuple[Dense, Dense]:
+        return self.inside, self.outside
+
+    @property
     def rows(self) -> Tensor | None:
         return self.inside.rows
 

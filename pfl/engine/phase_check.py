@@ -28,9 +28,9 @@ def check_phases(where: str, phases: Any, groups: Groups) -> None:
             raise InvalidInput(where, f"a value of type {type(phase).__name__}", "a tuple of Phase(...)")
         for name in _NUMBERS:
             _check_number(where, name, getattr(phase, name))
-        for name in ("loss", "gradient", "step"):
-            if not (getattr(phase, name) is None or callable(getattr(phase, name))):
-                raise InvalidInput(f"{where}: Phase({name})", getattr(phase, name), "a function or None")
+        for name, hook in phase.hooks.items():
+            if not (hook is None or callable(hook)):
+                raise InvalidInput(f"{where}: Phase({name})", hook, "a function or None")
         if not isinstance(phase.trains, tuple | list):
             raise InvalidInput(f"{where}: Phase(trains)", repr(phase.trains), "a tuple of groups")
         try:

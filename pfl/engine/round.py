@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from pfl.core.errors import InvalidInput
 from pfl.engine.evaluation import moments
 from pfl.engine.hook_check import check_headline, check_mixing, check_participants
 from pfl.engine.mixing import (
@@ -61,9 +60,6 @@ def dispatch(server: Server, start: Dispatch, hook: str = "dispatch") -> None:
     check_mixing(server, hook, start)
     server.sent = {name: value.tensors for name, value in start.items() if isinstance(value, Sent)}
     for name, tensors in server.sent.items():
-        if name in server.groups or name in server.client_state:
-            accepted = "a name not used by a group or by the client state"
-            raise InvalidInput(f"{hook}: Sent name", name, accepted)
         scalars = sum(tensor[0].numel() for tensor in tree_leaves(tensors))
         server.traffic.add(name, down=len(server.participants) * scalars)
     mixing = {name: value for name, value in start.items() if not isinstance(value, Sent)}

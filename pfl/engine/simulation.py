@@ -74,7 +74,7 @@ class Simulation:
             and those that only the adaptation before an evaluation reads, which share one training.
         methods: the method of each configuration, with its hyperparameters.
         network: builds the network from the shape of the images and the number of classes.
-        federation: the clients' data, one federation for all seeds or one per seed.
+        federations: the clients' data, for each seed.
         seeds: each configuration is run once per seed.
         backend: runs local programs and evaluations.
         measure: called after every round, with the server of each seed.
@@ -87,18 +87,16 @@ class Simulation:
         configs: Sequence[Config],
         methods: Sequence[Method],
         network: Callable[[Shape, int], Network],
-        federation: Federation | Sequence[Federation],
+        federations: Sequence[Federation],
         seeds: Sequence[int],
         backend: Backend,
         measure: Measure | None = None,
         moments: Sequence[str] = (),
         all_clients: Sequence[AllClients] = (),
     ):
-        federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
         complete = [clients.federation for clients in all_clients] or federations
         self.partitions = [federation.partition for federation in complete] * len(configs)
         self.moments = moments
-        self.configs = configs
         self.config = configs[0]
         self.measure = measure
         self.network = network

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -105,10 +106,8 @@ class Stack:
 
 
 def _room_for(stacks: Mapping[str, Any]) -> State:
-    def room(stack: Tensor) -> Tensor:
-        return torch.empty(stack.shape, dtype=stack.dtype, device=stack.device)
-
-    rooms: State = tree_map(room, dict(stacks))
+    like = partial(torch.empty_like, memory_format=torch.contiguous_format)
+    rooms: State = tree_map(like, dict(stacks))
     return rooms
 
 
@@ -166,9 +165,8 @@ class PhaseRunner:
         others = first({name: params for name, params in stack.params.items() if name not in moving})
         state = first(stack.state)
         arguments = (moving, others, first(stack.start), state, batches, first(self.numbers.own))
-        step = self._custom if self.phase.step else self._gradient
         for _ in range(self.phase.repeat):
-            changed, values = for_all_clients(step, *arguments)
+            changed, values = for_all_clients(self._computed, *arguments)
             if self.phase.step:
                 for stacks, new in zip((moving, state), changed, strict=True):
                     for name, value in new.items():
@@ -177,7 +175,7 @@ class PhaseRunner:
                 self.optimiser.step(list(moving.values()), [changed[name] for name in self.trained], active)
         stack.losses[:active].add_(values)
 
-    def _gradient(
+    def _computed(
         self,
         weights: Stacks,
         others: Stacks,
@@ -186,32 +184,20 @@ class PhaseRunner:
         batches: list[Any],
         numbers: Stacks,
     ) -> Any:
-        """One client's gradient of the phase's loss, or the phase's custom gradient, and the loss."""
-        program, phase, _ = self._of(numbers)
+        """One client's gradient, or its parameters and state after a custom step; and the loss."""
+        program, phase, lr = self._of(numbers)
         client = program.client({**others, **weights}, start, state, self.trained)
+        own = tuple(Batch(*batch) for batch in batches)
+        if phase.step:
+            stepped = phase.step(client, own, lr)
+            check_step(program.method, stepped, client)
+            return (dict(stepped.params), dict(stepped.state)), stepped.loss
         if phase.gradient is None:
-            return client.gradient(program.loss(phase), Batch(*batches[0]))
-        returned = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
+            return client.gradient(program.loss(phase), own[0])
+        returned = phase.gradient(client, own)
         check_gradient(program.method, returned, client)
         direction, value = returned
         return dict(direction), value
-
-    def _custom(
-        self,
-        weights: Stacks,
-        others: Stacks,
-        start: Stacks,
-        state: State,
-        batches: list[Any],
-        numbers: Stacks,
-    ) -> Any:
-        """One client's new parameters and state after the phase's custom step, and the loss."""
-        program, phase, lr = self._of(numbers)
-        client = program.client({**others, **weights}, start, state, self.trained)
-        assert phase.step is not None
-        stepped = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
-        check_step(program.method, stepped, client)
-        return (dict(stepped.params), dict(stepped.state)), stepped.loss
 
     def _of(self, numbers: Stacks) -> tuple[Program, Phase, float | Tensor]:
         """Program, phase and learning rate of the client with these ``numbers``, name to ()."""
@@ -220,16 +206,10 @@ class PhaseRunner:
         if not own:
             return self.program, self.phase, lr
         method = self.program.method.with_values(own)
-
-        def rebound(hook: Any) -> Any:
-            return hook and MethodType(hook.__func__, method)
-
-        phase = dataclasses.replace(
-            self.phase,
-            loss=rebound(self.phase.loss),
-            gradient=rebound(self.phase.gradient),
-            step=rebound(self.phase.step),
-        )
+        hooks: dict[str, Any] = {
+            name: hook and MethodType(hook.__func__, method) for name, hook in self.phase.hooks.items()
+        }
+        phase = dataclasses.replace(self.phase, **hooks)
         return dataclasses.replace(self.program, method=method), phase, lr
 
 
@@ -242,8 +222,9 @@ def for_all_clients(function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         Conflict: a line of a method or a network cannot be run for all clients at once.
     """
+    leading = tree_map(lambda value: None if value is None else 0, arguments)
     try:
-        return torch.vmap(function, in_dims=_leading(arguments))(*arguments)
+        return torch.vmap(function, in_dims=leading)(*arguments)
     except RuntimeError as error:
         if not str(error).startswith("vmap: "):
             raise
@@ -256,12 +237,3 @@ def for_all_clients(function: Callable[..., Any], *arguments: Any) -> Any:
             "tensors (as in if or .item()), shapes that follow from them, or torch's random numbers",
             "use torch.where and the noise of a phase, or the backend loop",
         ) from error
-
-
-def _leading(arguments: Any) -> Any:
-    """``in_dims`` of vmap for nested arguments whose tensors all have the client axis first."""
-    if isinstance(arguments, tuple | list):
-        return type(arguments)(map(_leading, arguments))
-    if isinstance(arguments, Mapping):
-        return {name: _leading(value) for name, value in arguments.items()}
-    return None if arguments is None else 0

@@ -66,6 +66,8 @@ class StackedBackend:
             if size < asked:
                 self._recorded.clear()  # recorded for more clients than fit into memory
                 memory.release()
+            if size == count:
+                return self._train(task)
             starts = range(0, count, size)
             return Trained.joined([self._train(task.part(slice(i, i + size))) for i in starts])
 
@@ -109,6 +111,7 @@ class StackedBackend:
             self._recorded[key] = Stack(task, numbers, self._captures())
         return self._recorded[key]
 
+    @torch.no_grad()
     def collect(
         self,
         program: Program,
@@ -118,8 +121,38 @@ class StackedBackend:
         samples: Sequence[np.ndarray],
         each: bool = False,
     ) -> dict[str, Tensor]:
+        federation, net = program.federation, program.net
+        net.eval()
+        longest = max(map(len, samples), default=0)
+        order = np.argsort([-len(indices) for indices in samples], kind="stable")
+
+        def sums_of(params: Stacks, state: State, x: Tensor, y: Tensor, real: Tensor) -> Stacks:
+            bind(net, params)
+            return statistic(Client(net, params, params, state), Batch(x, y, real))
+
         def with_images(size: int) -> dict[str, Tensor]:
-            return _collect(program, statistic, tensors, state, samples, size, each)
+            """The sums, with at most ``size`` images at once."""
+            sums: dict[str, Tensor] = {}
+            together = max(1, size // max(len(samples[order[0]]), 1))
+            for first in range(0, len(order), together):
+                models = order[first : first + together]
+                index, real = _padded([samples[k] for k in models], federation.device)
+                at = on_device(models, federation.device)
+                for column in range(0, index.shape[1], size):
+                    part = slice(column, column + size)
+                    x, y = federation.batch(index[:, part])
+                    weights = real[:, part].to(federation.dtype)
+                    totals = for_all_clients(sums_of, rows(tensors, at), rows(state, at), x, y, weights)
+                    for name, value in totals.items():
+                        if name not in sums:
+                            shape = (longest, *value.shape[2:]) if each else value.shape[1:]
+                            sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
+                        if each:
+                            kept = real[:, part].view(*value.shape[:2], *[1] * (value.dim() - 2))
+                            sums[name][at, column : column + value.shape[1]] += value * kept
+                        else:
+                            sums[name][at] += value
+            return sums
 
         sums, self.images = _halving(with_images, self.images, "images")
         return sums
@@ -137,55 +170,6 @@ def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
         size //= 2
         log.warning("out of memory: continuing with %d %s at once", size, what)
         memory.release()
-
-
-@torch.no_grad()
-def _collect(
-    program: Program,
-    statistic: Statistic,
-    tensors: Mapping[str, Tensor],
-    state: State,
-    samples: Sequence[np.ndarray],
-    images: int,
-    each: bool,
-) -> dict[str, Tensor]:
-    """See `pfl.engine.local_training.Backend.collect`; at most ``images`` at once."""
-    federation, net = program.federation, program.net
-    net.eval()
-
-    def sums_of(params: Stacks, state: State, x: Tensor, y: Tensor, real: Tensor) -> Stacks:
-        bind(net, params)
-        return statistic(Client(net, params, params, state), Batch(x, y, real))
-
-    sums: dict[str, Tensor] = {}
-    longest = max(map(len, samples), default=0)
-    order = np.argsort([-len(indices) for indices in samples], kind="stable")
-    together = max(1, images // max(len(samples[order[0]]), 1))
-    for first in range(0, len(order), together):
-        models = order[first : first + together]
-        index, real = _padded([samples[k] for k in models], federation.device)
-        at = on_device(models, federation.device)
-        for column in range(0, index.shape[1], images):
-            part = slice(column, column + images)
-            x, y = federation.batch(index[:, part])
-            totals = for_all_clients(
-                sums_of,
-                rows(tensors, at),
-                rows(state, at),
-                x,
-                y,
-                real[:, part].to(federation.dtype),
-            )
-            for name, value in totals.items():
-                if name not in sums:
-                    shape = (longest, *value.shape[2:]) if each else value.shape[1:]
-                    sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
-                if each:
-                    kept = real[:, part].view(*value.shape[:2], *[1] * (value.dim() - 2))
-                    sums[name][at, column : column + value.shape[1]] += value * kept
-                else:
-                    sums[name][at] += value
-    return sums
 
 
 def _padded(indices: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -37,11 +37,6 @@ def available() -> bool:
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
 class Workers:
     """Calls a function for many items, on ``count`` processes including this one.
 

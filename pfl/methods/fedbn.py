@@ -39,11 +39,17 @@ class FedBN(Method):
 
 
 def _normalises(model: str) -> bool:
-    """Whether the network called ``model`` has batch norm; on the meta device nothing is computed."""
+    """Whether the network called ``model`` has batch norm, or is not one of images.
+
+    It is built on the meta device, where nothing is computed.
+    """
     from torch.nn.modules.batchnorm import _BatchNorm
 
     from pfl.models import MODELS
 
-    with torch.device("meta"):
-        network = MODELS[model]((3, 64, 64), 2)
+    try:
+        with torch.device("meta"):
+            network = MODELS[model]((3, 64, 64), 2)
+    except Exception:  # whatever a builder raises for samples of another shape
+        return True
     return any(isinstance(module, _BatchNorm) for module in network.modules())

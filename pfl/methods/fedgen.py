@@ -150,9 +150,11 @@ class FedGen(Method):
         from torch.nn import functional as F
 
         latent = generate(net, y, noise, training=True)
-        weight, bias = server.uploads["head.weight"], server.uploads["head.bias"]
-        logits = latent @ weight.mT + bias[:, None]  # (K, B, classes)
-        losses = F.cross_entropy(logits.mT, y.expand(len(weight), -1), reduction="none")
+        heads = {name: server.uploads[name] for name in server.groups["head"]}
+        logits = latent @ heads["head.weight"].mT  # (K, B, classes)
+        if "head.bias" in heads:
+            logits = logits + heads["head.bias"][:, None]
+        losses = F.cross_entropy(logits.mT, y.expand(len(logits), -1), reduction="none")
         counts = server.label_counts[server.participants].to(latent.dtype)
         shares = (counts / counts.sum(0))[:, y]
         distances = (noise[:, None] - noise).square().mean(2) * (latent[:, None] - latent).abs().mean(2)

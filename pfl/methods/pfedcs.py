@@ -123,8 +123,10 @@ class PFedCS(Method):
             return {}
         server.count("heads", up=len(server.participants) * server.scalars("head"))
         teachers = Dense(self._shares(server))
-        heads = {part: server.store[f"head.{part}"] for part in ("weight", "bias")}
-        return {f"teacher.{part}": mixed(head, teachers) for part, head in heads.items()}
+        return {
+            name.replace("head", "teacher", 1): mixed(server.store[name], teachers)
+            for name in server.groups["head"]
+        }
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         if not self._teaching(server):

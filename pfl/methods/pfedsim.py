@@ -66,8 +66,8 @@ class PFedSim(Method):
         if self._generalising(server):
             return {"all": server.average()}
         pair = server.participants
-        weight, _bias = (server.uploads[name] for name in server.groups["head"])
-        fresh = self._affinities(weight.double())
+        heads = {name: server.uploads[name] for name in server.groups["head"]}
+        fresh = self._affinities(heads["head.weight"].double())
         fresh.fill_diagonal_(-math.log(1 - self.cosine_cap))
         server.state["affinity"][pair[:, None], pair] = fresh
         return {}

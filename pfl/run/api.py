@@ -42,8 +42,6 @@ DEFAULT_CLIENTS = 20
 NAMED = ("method", "model")
 """Fields of a configuration that are separate arguments of `simulate`."""
 
-EXECUTED = [field.name for field in dataclasses.fields(Execution)]
-
 
 def simulate(
     method: str | Method | type[Method] = "fedavg",
@@ -131,12 +129,12 @@ def simulate(
         raise InvalidInput(
             "measure", "a function", f"None with observe {config.observe}, which also measures"
         )
-    for line in (*warnings_of(config), *execution_warnings(execution)):
-        warnings.warn(line, OptionWarning, stacklevel=2)
     data, split = divided(dataset, partition, clients, chosen)
     check_metrics(config.metrics, len(data.classes))
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
+    for line in (*warnings_of(config), *execution_warnings(execution)):
+        warnings.warn(line, OptionWarning, stacklevel=2)
     if execution.checkpoint_dir:  # not in the engine: a sweep continues without checkpoints
         check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
 
@@ -207,7 +205,7 @@ def _check_options(method: str | Method | type[Method], options: Mapping[str, An
             raise InvalidInput(
                 "option", name, f"hyperparameters={{'{name}': {value!r}}}, as it is the method's"
             )
-        if name in EXECUTED:
+        if name in Execution.__dataclass_fields__:
             raise InvalidInput("option", name, f"execution=Execution({name}={value!r})")
         if name not in fields:
             own = [known for known in inspect.signature(simulate).parameters if known != "options"]

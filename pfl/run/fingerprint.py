@@ -61,19 +61,6 @@ Values = dict[str, Any]
 """The results of one case of the battery by name: numbers, and names of moments."""
 
 
-@dataclass(frozen=True)
-class Behaviour:
-    """What a method with its choices does on a network.
-
-    Attributes:
-        question: for example "fedcac, lenet5, 3x32x32, 10 classes, collab=none".
-        name: the same for all code with the same results.
-    """
-
-    question: str
-    name: str
-
-
 @dataclass
 class AcceptedCode:
     """The content of a `behaviours.json`.
@@ -178,23 +165,21 @@ def metrics_of(names: Iterable[str]) -> list[str]:
     return [f"metric {name}" for name in names]
 
 
-def components() -> dict[str, str]:
-    """The digest of every component, plugins' included."""
+def components(file: Path | None = None) -> dict[str, str]:
+    """The digest of every component, plugins' included, or of those that ``file`` accepts."""
     names = [
         "engine",
         "kernels",
         *(f"method {name}" for name in METHODS),
         *(f"network {name}" for name in MODELS),
     ]
-    return {name: _components().digest(name) for name in names}
+    return {name: _components().digest(name) for name in names if file != BUILTIN or not is_plugin(name)}
 
 
 def unknown() -> dict[str, str]:
     """The components whose digests their file does not accept."""
-    digests = components()
-    own = {name: digest for name, digest in digests.items() if is_plugin(name)}
-    ours = {name: digest for name, digest in digests.items() if name not in own}
-    return _accepted(BUILTIN).unknown(ours) | (_project().unknown(own) if own else {})
+    own = {name: digest for name, digest in components().items() if is_plugin(name)}
+    return _accepted(BUILTIN).unknown(components(BUILTIN)) | (_project().unknown(own) if own else {})
 
 
 def files_of(component: str) -> set[Path]:
@@ -223,7 +208,7 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
         results: all results of the battery, by case.
     """
     accepted = AcceptedCode.load(file)
-    today = {name: digest for name, digest in components().items() if file != BUILTIN or not is_plugin(name)}
+    today = components(file)
     new = accepted.unknown(today)
     for subject in moved:
         kind, _, name = subject.partition(" ")
@@ -245,8 +230,8 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
 # ---- names ---------------------------------------------------------------------------------------------
 
 
-def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
-    """The question that a validated ``config`` asks, and its name.
+def name_of(config: Config, shape: Shape, classes: int) -> str:
+    """The name of what a validated ``config`` does, the same for all code with the same results.
 
     Args:
         shape: shape of the images: channels, height, width.
@@ -256,12 +241,15 @@ def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
         Edited: the files have changed since this process started.
     """
     question = question_of(config, shape, classes)
-    return Behaviour(question, _name(question, config.method, config.model, tuple(config.metrics)))
+    return _name(question, config.method, config.model, tuple(config.metrics))
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
-    """What a name stands for, in words. Options at their defaults are left out, so that a new option changes
-    no question, and so are numbers, because a trial's key contains them."""
+    """What a name stands for, for example "fedcac, lenet5, 3x32x32, 10 classes, collab=none".
+
+    Options at their defaults are left out, so that a new option changes no question, and so are numbers,
+    because a trial's key contains them.
+    """
     usual = validated(Config(method=config.method))
     parts = [config.method, config.model, "x".join(map(str, shape)), f"{classes} classes"]
     if weights := weights_of(config.model):
@@ -292,6 +280,7 @@ def code_digest(method: str, model: str) -> str:
     return _hash([_components().digest(name) for name in components_of(method, model)])
 
 
+@cache
 def digest_of_plugin(package: str) -> str:
     """The digest of a plugin's package with its data files, and of its imports except the simulator."""
     code = _components().code

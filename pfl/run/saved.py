@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 BATCH = 256
-KINDS = {"method": "method", "model": "network"}
-"""Kinds of components by the name of their argument."""
 
 
 class Predictor(nn.Module):
@@ -306,11 +304,11 @@ def load_models(
             {**content["config"], **{name: known for name, known in given.items() if known}}
         )
         digests, saved = plugin_digests(config.method, config.model), content["plugins"]
-        for name, registry in (("method", METHODS), ("model", MODELS)):
+        for name, kind, registry in (("method", "method", METHODS), ("model", "network", MODELS)):
             known = getattr(config, name)
             if not given[name] and (known not in registry or registry.was_added(known)):
                 raise InvalidInput(name, "none", f"{known}, that of the models, as the argument {name}")
-            component = f"{KINDS[name]} {known}"
+            component = f"{kind} {known}"
             if not given[name] and saved.get(component) != digests.get(component):
                 accepted = f"the plugin that the models were saved with, or its object as the argument {name}"
                 raise InvalidInput(name, f"{known}, whose code has changed,", accepted)

@@ -170,12 +170,15 @@ def make_simulation(
 ) -> Simulation:
     """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments.
 
+    Args:
+        federation: the clients' data, one federation for all seeds or one per seed.
+
     Raises:
         InvalidInput: augmentation is on, but the samples are not images.
     """
-    first = federation if isinstance(federation, Federation) else federation[0]
+    federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
     augmentation = configs[0].augmentation
-    if augmentation != Config.augmentation and not first.is_images:
+    if augmentation != Config.augmentation and not federations[0].is_images:
         raise InvalidInput("augmentation", augmentation, "none, because the samples are not 8-bit images")
     methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
     if measure is None and configs[0].observe == "similarities":
@@ -183,7 +186,7 @@ def make_simulation(
     network = partial(build, configs[0].model)
     memory.keep_freed()
     keep_compiled()
-    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments, all_clients)
+    return Simulation(configs, methods, network, federations, seeds, backend, measure, moments, all_clients)
 
 
 def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:
@@ -198,6 +201,6 @@ def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution)
     if execution.code is None and (added or any(map(CLIENT_METRICS.was_added, configs[0].metrics))):
         accepted = f"execution.code with it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
-    code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes)).name
+    code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes))
     usual = Config.rounds
     return [code, [non_defaults({**config.to_dict(), "rounds": usual}) for config in configs]]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.syntax import top_level
@@ -37,25 +39,48 @@ class Plugin:
 
 
 @dataclass(frozen=True)
-class Release:
-    """An installed distribution of the simulator.
+class Sources:
+    """The code that computed a result.
 
     Attributes:
-        edited: whether a file that affects results has changed since the installation.
+        commit: the commit of a checkout, name and version of an installed package, or else "unknown".
+        dirty: whether a file that affects results is not committed, or was edited after installation.
+        sources: the SHA-256 of the simulator's files.
     """
 
-    version: str
-    edited: bool
+    commit: str
+    dirty: bool
+    sources: str
+
+    @property
+    def version(self) -> str | None:
+        """The version of the installed package; None for other code."""
+        name, _, version = self.commit.partition(" ")
+        return version if name == DISTRIBUTION else None
+
+    @property
+    def name(self) -> str:
+        """The name of the code in reports: "commit 0123…", "pfl-repro 0.2.0" or "commit unknown"."""
+        return (self.commit if self.version else f"commit {self.commit}") + (", edited" if self.dirty else "")
 
 
 @cache
-def digest() -> str:
-    """SHA-256 of the simulator's files that affect results."""
-    return digest_of(_files())
+def commit() -> Sources:
+    """The code that is running."""
+    root = ROOT.parent
+    if installed := release():
+        name, edited = installed
+    elif knows(root, "pfl/__init__.py") and (head := git(root, "rev-parse", "HEAD")):
+        shows = (f":!pfl/{shown}" for shown in SHOWS)
+        name, edited = head, bool(edits(root, "pfl", *shows, "requirements.lock"))
+    else:
+        name, edited = "unknown", True
+    return Sources(name, edited, digest_of(_files()))
 
 
-def release() -> Release | None:
-    """The distribution that the running code was installed from; None for a checkout (editable or not)."""
+def release() -> tuple[str, bool] | None:
+    """Name and version of the distribution that the running code was installed from, and whether a file that
+    affects results has changed since; None for a checkout (editable or not)."""
     try:
         distribution = importlib.metadata.distribution(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -66,7 +91,7 @@ def release() -> Release | None:
     if ROOT / "run/sources.py" not in recorded:
         return None
     edited = any(recorded.get(path) != _as_recorded(path) for path in _files())
-    return Release(distribution.version, edited)
+    return f"{DISTRIBUTION} {distribution.version}", edited
 
 
 def _as_recorded(path: Path) -> str:
@@ -82,17 +107,36 @@ def _files() -> list[Path]:
     return sorted(path for path in code if not any(path.is_relative_to(shown) for shown in shows))
 
 
-@cache
-def plugins_of(method: str, model: str, metrics: tuple[str, ...] = ()) -> tuple[Plugin, ...]:
-    """The plugins that a method, a network and metrics come from; none if all are built in."""
-    known = [METHODS.plugin(method), MODELS.plugin(model), *map(CLIENT_METRICS.plugin, metrics)]
-    points = [point for point in known if point]
+def plugins(config: Mapping[str, Any]) -> tuple[Plugin, ...]:
+    """The plugins that the method, the network and the metrics of a configuration come from."""
+    names = (METHODS.plugin(config["method"]), MODELS.plugin(config["model"]))
+    known = [*names, *map(CLIENT_METRICS.plugin, config.get("metrics", ()))]
     plugins = {}
-    for point in points:
+    for point in filter(None, known):
         package = top_level(point.module)
         name, version = (point.dist.name, point.dist.version) if point.dist else (package, "unknown")
         plugins[name] = Plugin(name, version, digest_of_plugin(package))
     return tuple(plugins.values())
+
+
+def knows(root: Path, file: str) -> bool:
+    """Whether a file is in the newest commit of the checkout ``root``; staged files do not count."""
+    return git(root, "cat-file", "-e", f"HEAD:./{file}") is not None
+
+
+def edits(root: Path, *paths: str) -> list[str]:
+    """The changes below ``paths`` since the newest commit, untracked files included."""
+    said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    return (said or "").splitlines()
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """The output of git in the checkout ``root``; None if it is not a checkout or git is not installed."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def digest_of(files: Iterable[Path]) -> str:

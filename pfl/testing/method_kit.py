@@ -27,7 +27,6 @@ from pfl.engine.method import FIELDS, Method, Phase
 from pfl.engine.model_file import read_models
 from pfl.engine.result import Result
 from pfl.engine.round import begin_round
-from pfl.engine.server import Server
 from pfl.methods import METHODS
 from pfl.run.api import known_method
 from pfl.run.simulate import make_simulation, simulate, simulate_together
@@ -96,15 +95,6 @@ class CheckedMethod:
         divided = clients or self.partition
         (result,) = simulate(self.config(**changes), self.dataset, divided, (0,), execution)
         return result
-
-    def after_rounds(self, rounds: int) -> tuple[Method, Server]:
-        """The method and its server after some ``rounds`` of a simulation."""
-        federation = Federation(self.dataset, self.partition, torch.device("cpu"), torch.float64)
-        config = validated(self.config(rounds=9, epochs=1))
-        started = make_simulation([config], federation, (0,), LoopBackend())
-        for _ in range(rounds):
-            started.advance()
-        return started.program.method, started.runs[0].server
 
     def numbers(self, backend: Literal["loop", "stacked"] = "loop", **changes: Any) -> Values:
         """All numbers of a simulation, computed once."""
@@ -348,7 +338,12 @@ def forked_workers(tested: CheckedMethod) -> None:
 @KIT.rule
 def hooks(tested: CheckedMethod) -> None:
     """`participants`, `phases`, `adaptation` and `personal` change no state; two calls give equal results."""
-    method, server = tested.after_rounds(2)
+    federation = Federation(tested.dataset, tested.partition, torch.device("cpu"), torch.float64)
+    config = validated(tested.config(rounds=9, epochs=1))
+    simulation = make_simulation([config], federation, (0,), LoopBackend())
+    for _ in range(2):
+        simulation.advance()
+    method, server = simulation.program.method, simulation.runs[0].server
     begin_round(server, method)
 
     def state() -> dict[str, Any]:
@@ -357,8 +352,8 @@ def hooks(tested: CheckedMethod) -> None:
     def answers() -> dict[str, Any]:
         tensors = {moment: dict(method.personal(server, moment)) for moment in moments(method, server)}
         phases = [_comparable(phase) for phase in (*method.phases(server), *method.adaptation(server))]
-        answered = {"participants": method.participants(server), "personal": tensors}
-        return _leaves(tree_map_only(Tensor, Tensor.clone, answered)) | {"phases": phases}
+        answered = {"participants": method.participants(server), "personal": tensors, "phases": phases}
+        return _leaves(tree_map_only(Tensor, Tensor.clone, answered))
 
     before = state()
     first = answers()

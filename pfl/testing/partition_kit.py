@@ -204,6 +204,7 @@ def scarcity(tested: CheckedPartition) -> None:
         name: None if (values := getattr(tested.dataset, name)) is None else values[places]
         for name in ("images", "labels", "writer", "domain")
     }
+    columns["columns"] = {name: values[places] for name, values in tested.dataset.columns.items()}
     n_train = int((places < tested.dataset.n_train).sum())
     dataset = dataclasses.replace(tested.dataset, n_train=n_train, **columns)
     try:

@@ -48,7 +48,8 @@ def make_dataset(
     labels = np.asarray(np.arange(samples) % classes if labels is None else labels, np.int64)
     if len(shape) != 3 or isinstance(shape, TokenShape):
         images = _series_or_tokens(labels, classes, shape)
-        fields |= training_statistics(images, len(images)) | {"tokens": getattr(shape, "tokens", 0)}
+        statistics = training_statistics(images, len(images))
+        fields = {**statistics, "tokens": getattr(shape, "tokens", 0), **fields}
     elif blank:
         images = np.broadcast_to(np.uint8(0), (len(labels), *shape))
         fields = {"checksum": "0" * 64, "mean": (0.5,) * shape[0], "std": (0.25,) * shape[0], **fields}

@@ -42,10 +42,8 @@ def add_commands(app: typer.Typer) -> None:
     leaderboard.command("add")(in_project(add_to_leaderboard))
     app.add_typer(leaderboard, name="leaderboard")
     export = typer.Typer(help="Write results in standard formats.", no_args_is_help=True)
-    export.command()(in_project(exports.rocrate))
-    export.command()(in_project(exports.croissant))
-    export.command()(in_project(exports.claims))
-    export.command()(in_project(exports.checklists))
+    for exported in (exports.rocrate, exports.croissant, exports.claims, exports.checklists):
+        export.command()(in_project(exported))
     app.add_typer(export, name="export")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
     for command in (stages.check, stages.download, stages.partition, stages.sweep, stages.report):
@@ -162,12 +160,9 @@ def trials(
     """
     from pfl.core.files import write_text
     from pfl.engine.metrics import json_ready
-    from pipeline.spec.params import load_part
-    from pipeline.store.ledger import Ledger
-    from pipeline.store.workspace import current_sources
     from pipeline.sweep.collection import pending
 
-    scheduler = pending(table, load_part(table), Ledger(current_sources(table)))
+    scheduler = pending(table)
     scheduler.stacks = True
     lines = [json.dumps(json_ready(trial)) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
@@ -194,20 +189,14 @@ def import_(
 
 def why_(table: TableName) -> None:
     """Show which runs of a table are pending, and why."""
-    from pipeline.spec.params import load_part
-    from pipeline.store.ledger import Ledger
-    from pipeline.store.workspace import current_sources
     from pipeline.sweep.collection import pending
     from pipeline.sweep.why import why
 
-    print("\n".join(why(pending(table, load_part(table), Ledger(current_sources(table))))))
+    print("\n".join(why(pending(table))))
 
 
 def verify_(
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="Tables to verify; all published ones by default."),
-    ] = None,
+    tables: Annotated[list[str] | None, some_tables("All published ones by default.")] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Number of records; by default all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 0,
     out: Annotated[
@@ -341,11 +330,12 @@ def report(
     from pipeline.report.table_report import publish as publish_report
     from pipeline.report.table_report import write_report
     from pipeline.spec.papers import paper_names
-    from pipeline.spec.params import PARAMS, selected_subset, selected_tables
+    from pipeline.spec.params import PARAMS, Params, selected_tables
     from pipeline.spec.paths import REPORTS, published_tables
+    from pipeline.spec.yaml import load
     from pipeline.sweep.collection import collect, lacking
 
-    if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
+    if publish and (left_out := [key for key, chosen in load(PARAMS, Params).subset if chosen]):
         accepted = f"empty lists, because only whole tables are published; git restore {PARAMS}"
         raise InvalidInput(f"{PARAMS}: subset", ", ".join(left_out), accepted)
     if not names and publish and not published_tables():
@@ -411,12 +401,7 @@ def compare(
 
 
 def reproduce(
-    table: Annotated[
-        str,
-        typer.Argument(
-            metavar="TABLE", help="A paper's table; see `pfl tables`.", autocompletion=matching_tables
-        ),
-    ],
+    table: TableName,
     hours: Annotated[float, typer.Option(help="Time after which the computation ends.")],
     settings: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only these settings; by default all.")

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_json, write_text
@@ -68,14 +68,6 @@ FIELDS = {
 """Columns of a partition's CSV file: type and meaning."""
 
 
-class _Division(NamedTuple):
-    """A partition that the partition stage has written, and a cell that uses it."""
-
-    name: str
-    cell: Cell
-    partition: Partition
-
-
 def write_croissant(table: str, out: Path) -> list[str]:
     """Write the metadata of all current partitions of a table to a folder, and return their names.
 
@@ -88,26 +80,30 @@ def write_croissant(table: str, out: Path) -> list[str]:
         raise InvalidInput("out", str(out), f"a folder outside of {folder}, because file names would collide")
     datasets = load_manifest(table)["datasets"]
     names = []
-    for division in _divisions(table, content, datasets):
-        listed = _csv(division.partition)
-        write_text(out / f"{division.name}.csv", listed)
-        write_json(out / f"{division.name}.json", _metadata(table, division, datasets, listed))
-        names.append(division.name)
+    for name, cell, partition in _divisions(table, content, datasets):
+        listed = _csv(partition)
+        write_text(out / f"{name}.csv", listed)
+        write_json(
+            out / f"{name}.json", _metadata(table, name, cell, partition, datasets[cell.dataset], listed)
+        )
+        names.append(name)
     if not names:
         again = f"the partitions of the table; `pfl stage partition {table}` creates them"
         raise Missing("partitions", str(partitions_folder(table)), again)
     return names
 
 
-def _divisions(table: str, content: Table, datasets: Mapping[str, Any]) -> Iterator[_Division]:
-    """The current partitions of a table, each with a cell that uses it."""
+def _divisions(
+    table: str, content: Table, datasets: Mapping[str, Any]
+) -> Iterator[tuple[str, Cell, Partition]]:
+    """The current partitions of a table by name, each with a cell that uses it."""
     for name, cell in by_partition(cells(table, content)).items():
         for seed in content.seeds if follows_run(cell.partition) else (None,):
             file = partition_file(table, name, seed)
             if cell.dataset in datasets and file.exists():
                 partition = Partition.load(file)
                 if partition.spec == parse_spec(cell.partition, seed)[0]:
-                    yield _Division(file.stem, cell, partition)
+                    yield file.stem, cell, partition
 
 
 def _csv(partition: Partition) -> str:
@@ -121,9 +117,9 @@ def _csv(partition: Partition) -> str:
     return csv_text(tuple(FIELDS), rows)
 
 
-def _metadata(table: str, division: _Division, datasets: Mapping[str, Any], listed: str) -> dict[str, Any]:
-    name, (_, cell, partition) = division.name, division
-    dataset = datasets[cell.dataset]
+def _metadata(
+    table: str, name: str, cell: Cell, partition: Partition, dataset: Mapping[str, Any], listed: str
+) -> dict[str, Any]:
     file = f"{name}.csv"
     return {
         "@context": CONTEXT,

@@ -64,7 +64,7 @@ class _SeriesClaim(Claim):
 
 
 class Highest(_SeriesClaim):
-    """A series is highest at the last x, at every x (``everywhere``), or by each series' ``best`` value."""
+    """A series is highest at the last x of all, at every x (``everywhere``), or by its ``best`` value."""
 
     kind: Literal["highest"]
     series: Annotated[list[str], Field(min_length=1, max_length=1)]
@@ -73,20 +73,22 @@ class Highest(_SeriesClaim):
     """Compare the highest value of each series, as papers do that report the best round."""
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
-        return len(series) > 1 and super()._is_about(series)
+        comparable = self.best or self.everywhere or set.intersection(*map(set, series.values()))
+        return len(series) > 1 and super()._is_about(series) and bool(comparable)
 
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
         (wanted,) = self.series
         if self.best:
             values = {name: {0.0: max(points.values())} for name, points in values.items()}
-        at = list(values[wanted]) if self.everywhere else [max(values[wanted])]
+        common = set.intersection(*map(set, values.values()))
+        at = list(values[wanted]) if self.everywhere else [max(common)]
         best = {x: max(values, key=lambda name: values[name].get(x, -np.inf)) for x in at}
         wins = sum(name == wanted for name in best.values())
         if self.everywhere:
             return wins == len(at), f"{labels[wanted]} is highest at {wins} of {len(at)}"
         ((x, first),) = best.items()
-        there = [name for name in values if name != first and x in values[name]]
-        other = wanted if first != wanted else max(there, key=lambda name: values[name][x])
+        others = [name for name in values if name != first]
+        other = wanted if first != wanted else max(others, key=lambda name: values[name][x])
         text = f"{labels[first]} is highest ({values[first][x]:.4g}; {labels[other]} {values[other][x]:.4g})"
         return first == wanted, text
 

@@ -66,11 +66,6 @@ def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
     return lines
 
 
-def write_overview(out: Path = FOLDER) -> None:
-    """Write the README.md of a folder of figures."""
-    write_files(out, {"README.md": overview(out)})
-
-
 def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     """The paper's claims about a drawn figure, tested on the numbers in its CSV file.
 
@@ -158,8 +153,8 @@ def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> Canvas:
     return canvas
 
 
-def overview(out: Path) -> str:
-    """The README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
+def write_overview(out: Path = FOLDER) -> None:
+    """Write the README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
     figures = [
         content | {"claims": answered(content, out)}
@@ -168,7 +163,8 @@ def overview(out: Path) -> str:
     ]
     there = {content["name"] for content in figures}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
-    return str(environment().get_template("figures.md.j2").render(made=figures, absent=absent))
+    page = environment().get_template("figures.md.j2").render(made=figures, absent=absent)
+    write_files(out, {"README.md": page})
 
 
 def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:

@@ -92,8 +92,7 @@ def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> 
         return ""
     tuned = " after tuning" if summary.selected else ""
     if len(leading) == 1:
-        sentence = leading[0].text
-        return sentence.replace("First,", f"First{tuned},") if tuned else sentence
+        return leading[0].text.replace("First,", f"First{tuned},")
     columns = "; ".join(f"{lead.column}: {lead.short}" for lead in leading)
     return f"First{tuned} in {columns}.{f' {ranks.text}' if ranks else ''}"
 

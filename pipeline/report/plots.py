@@ -328,9 +328,7 @@ def inline(svg: str, name: str, label: str) -> str:
         name: unique in the page; ids start with it.
         label: a text alternative of the plot, for screen readers.
     """
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", element)
-    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", element)
+    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     for colour, variable in VARIABLES.items():
         element = element.replace(colour, f"var({variable})")
     return element.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -12,21 +12,16 @@ from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import check_dataset, load
 from pfl.models import Shape
-from pfl.run.fingerprint import ON, name_of
+from pfl.run.fingerprint import ON, name_of, question_of
 from pfl.run.validation import validated
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import Cell
 from pipeline.spec.search_space import searched, with_params
-from pipeline.spec.table import Table
 
 
-def named_behaviours(name: str, table: Table) -> dict[str, str]:
-    """The fingerprints of the code for all configurations of a table or a figure, by question."""
-    behaviours = [
-        name_of(config, *images(cell.dataset))
-        for cell in cells(name, table)
-        for config in _configurations(cell)
-    ]
-    return {behaviour.question: behaviour.name for behaviour in sorted(behaviours, key=lambda b: b.question)}
+def named_behaviours(cells: Iterable[Cell]) -> dict[str, str]:
+    """The fingerprints of the code for all configurations of the cells, by question."""
+    asked = [(config, images(cell.dataset)) for cell in cells for config in _configurations(cell)]
+    return dict(sorted((question_of(config, *data), name_of(config, *data)) for config, data in asked))
 
 
 def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
@@ -36,7 +31,7 @@ def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
     except InvalidInput:  # an option, a method or a network that no longer exists
         return False
     try:
-        return name_of(known, *images(dataset)).name == name
+        return name_of(known, *images(dataset)) == name
     except InvalidInput:  # the images are missing, so this is unknown
         return True
 

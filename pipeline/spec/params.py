@@ -46,11 +46,6 @@ def selected_tables() -> list[str]:
     return names
 
 
-def selected_subset() -> Subset:
-    """The part of every selected table that is run."""
-    return load(PARAMS, Params).subset
-
-
 def subset_of(name: str) -> Subset:
     """The part of a table that is run; the whole table if `params.yaml` does not select it."""
     params = load(PARAMS, Params)

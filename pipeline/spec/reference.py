@@ -141,11 +141,6 @@ def _bounds(field: Mapping[str, Any]) -> str:
     return f" {', '.join(bounds)}" if bounds else ""
 
 
-def main() -> None:
-    """Write the schema and the page."""
+if __name__ == "__main__":
     write_text(SCHEMA, json.dumps(schema(), indent=0, ensure_ascii=False) + "\n")
     write_text(PAGE, page())
-
-
-if __name__ == "__main__":
-    main()

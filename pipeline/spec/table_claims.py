@@ -158,10 +158,8 @@ class Margin(_TableClaim):
             margins = [statistics.fmean(margins)]
         elif self.over == "largest":
             margins = [max(margins)]
-        low, high = min(margins), max(margins)
-        ends = dict.fromkeys((f"{low:+.2f}", f"{high:+.2f}"))
-        shown = " to ".join(ends)
-        shown = ("" if complete else "so far ") + shown.replace("-", "−")
+        ends = dict.fromkeys(map(signed, (min(margins), max(margins))))
+        shown = ("" if complete else "so far ") + " to ".join(ends)
         if complete or self.over != "each":
             holds = [self._within(margin, tolerance) if complete else None for margin in margins]
             return Finding.of(holds, shown)

@@ -21,7 +21,6 @@ class Strict(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        validate_by_alias=True,
         use_attribute_docstrings=True,  # they appear in the reference and in the schema for editors
     )
 

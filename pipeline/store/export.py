@@ -53,7 +53,9 @@ def _source(cell: CellResult, results: Results) -> str:
     """One line that states the search, its number of trials, and the reason for the selection."""
     assert cell.selection
     trials = len({step.trial for step in cell.search})
-    search = f"the search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
+    sources = results.sources
+    code = sources.name if sources.version else f"commit {sources.commit[:12]}"
+    search = f"the search of {results.table} ({code}, {trials} trials)"
     if cell.selection.trial == PINNED_TRIAL:
         return f"our choice: the pinned configuration, because {search} found no better one"
     (chosen,) = cell.selection.comparisons

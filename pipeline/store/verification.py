@@ -151,7 +151,7 @@ def _differences(first: Record, second: Record) -> dict[int, float]:
     return {
         then.round: now.moments[headline].pooled - then.moments[headline].pooled
         for then, now in _evaluations(first, second)
-        if headline in then.moments
+        if headline in then.moments and headline in now.moments
     }
 
 

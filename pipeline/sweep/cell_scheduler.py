@@ -229,7 +229,7 @@ class CellScheduler:
         return dataclasses.replace(self._base, config=config.to_dict(), behaviour=behaviour, **changes)
 
     def _behaviour(self, config: Config) -> str:
-        return name_of(config, *images(self.cell.dataset)).name
+        return name_of(config, *images(self.cell.dataset))
 
     def _outcome(self, record: Record) -> Outcome:
         assert self.cell.search

@@ -1,4 +1,4 @@
-"""Results of a table from the ledger alone: nothing is run, and `params.yaml` is not read.
+"""Results of a table from the ledger alone: nothing is run. Only `pending` reads `params.yaml`.
 
 `dvc exp run` and `dvc checkout` remove the files of a stage from the workspace if `params.yaml` no longer
 selects its table. The ledger keeps every record, so results are assembled again when they are read.
@@ -18,6 +18,7 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_division
 from pfl.run.runs import Runs
 from pipeline.spec.cells import by_partition, cells
+from pipeline.spec.params import load_part
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger
@@ -102,15 +103,16 @@ def lacking(name: str) -> str:
     return f"its data are not here: {', '.join(dict.fromkeys(whole.datasets.values()))}"
 
 
-def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The scheduler of a part of a table, even if the files of its download and partition stages are gone or
-    the user's own data have changed since.
+def pending(name: str) -> Scheduler:
+    """The scheduler of the part of a table that `params.yaml` selects, even if the files of its download and
+    partition stages are gone or the user's own data have changed since.
 
     In that case, columns whose data are not available are left out with a warning.
 
     Raises:
         InvalidInput: these stages have not run, and no data of the table are available.
     """
+    table, ledger = load_part(name), Ledger(current_sources(name))
     try:
         return scheduler_of(name, table, ledger)
     except InvalidInput:

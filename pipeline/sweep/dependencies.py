@@ -36,7 +36,7 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     parts |= {COLUMNS.module(name) for search in searches for name in search.objectives[1:]}
     modules = sorted(parts)
     return {
-        "behaviours": named_behaviours(name, table),
+        "behaviours": named_behaviours(wanted),
         "code": code_digest(Code(["pipeline", *map(top_level, modules)]), modules),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,

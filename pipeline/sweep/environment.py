@@ -48,7 +48,13 @@ def check_environment() -> list[str]:
     else:
         cores()  # raises if its limit is not a number
         temporary_folder(LONGEST_TEMPORARY)
-    return _warnings(Path.cwd())
+    odd = sorted({letter for letter in str(Path.cwd()) if letter in "#?" or not letter.isascii()})
+    if not odd:
+        return []
+    return [
+        f"`dvc exp run --temp` and `--queue` fail in this folder, as its path has {' and '.join(odd)}; "
+        "`dvc repro` and plain `dvc exp run` work"
+    ]
 
 
 def temporary_folder(longest: int | None = None) -> Path:
@@ -69,17 +75,6 @@ def temporary_folder(longest: int | None = None) -> Path:
             return place
     accepted = f"a folder whose path has at most {longest} bytes, for Ray's sockets"
     raise InvalidInput("TMPDIR", str(usual), accepted)
-
-
-def _warnings(root: Path) -> list[str]:
-    """Warnings about commands that fail in this folder."""
-    odd = sorted({character for character in str(root) if character in "#?" or not character.isascii()})
-    if not odd:
-        return []
-    return [
-        f"`dvc exp run --temp` and `--queue` fail in this folder, as its path has {' and '.join(odd)}; "
-        "`dvc repro` and plain `dvc exp run` work"
-    ]
 
 
 def check_cluster(address: str) -> None:

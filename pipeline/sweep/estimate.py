@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pfl.core.config import Config
 from pfl.core.text import amount, duration
 from pfl.run.trials import Trial
-from pipeline.spec.cells import Cell, cells
+from pipeline.spec.cells import cells
 from pipeline.spec.fingerprints import images
 from pipeline.spec.search_space import search_seeds
 from pipeline.spec.table import Table
@@ -60,8 +60,12 @@ class Extent:
     @classmethod
     def of(cls, name: str, table: Table) -> Extent:
         whole = cells(name, table)
+        simulated = {  # cells that share simulations count once
+            (cell.dataset, cell.partition, cell.clients, str(cell.config), str(cell.search)): cell
+            for cell in whole
+        }
         runs, epochs, seeds = 0, 0.0, table.seeds
-        for cell in _distinct(whole):
+        for cell in simulated.values():
             training = float(len(seeds))
             runs += len(seeds)
             if cell.search:
@@ -78,15 +82,6 @@ class Extent:
     def text(self) -> str:
         """For example "14 cells, about 270 runs"."""
         return f"{amount(self.cells, 'cell')}, {'about ' * self.searched}{amount(self.runs, 'run')}"
-
-
-def _distinct(whole: Sequence[Cell]) -> list[Cell]:
-    """A table's cells, without those that share another cell's simulations."""
-    simulated = {
-        (cell.dataset, cell.partition, cell.clients, str(cell.config), str(cell.search)): cell
-        for cell in whole
-    }
-    return list(simulated.values())
 
 
 # ---- the duration of a sweep ---------------------------------------------------------------------------

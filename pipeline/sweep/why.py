@@ -32,7 +32,7 @@ def why(scheduler: Scheduler) -> list[str]:
     former, ledger = _former(scheduler), scheduler.ledger
 
     def reason(cell: CellScheduler, trial: Trial, seed: int, key: str) -> str:
-        if key in scheduler.outcomes:
+        if key in cell.seen:
             return "in the ledger"
         if record := ledger.find(key):
             if record.failed:

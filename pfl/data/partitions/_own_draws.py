@@ -72,7 +72,8 @@ class OwnDraws(Rule):
         clients = []
         for row in proportions:
             if not (row * there).any():
-                raise InvalidInput("partition", dataset.name, "a test set with images of every class")
+                which = "test" if pool.start else "training"
+                raise InvalidInput("partition", dataset.name, f"a {which} set with images of every class")
             counts = self.counts(row * there, total, rng)
             drawn = [
                 rng.choice(indices, count, replace=count > len(indices))

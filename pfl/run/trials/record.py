@@ -12,8 +12,7 @@ from typing import Any
 
 from pfl.engine.metrics import Measured, Metrics, json_ready
 from pfl.engine.result import Result
-from pfl.run.sources import Plugin
-from pfl.run.trials.provenance import Sources, commit, plugins
+from pfl.run.sources import Plugin, Sources, commit, plugins
 from pfl.run.trials.trial import Phase, Trial, trial_key
 
 

@@ -131,7 +131,7 @@ def _check(trials: Sequence[Trial], dataset: Dataset, partition: Division) -> No
         for name, actual, wanted in checksums:
             if actual != wanted:
                 raise Conflict(name, f"has checksum {actual[:12]}", f"the trial was made for {wanted[:12]}")
-        name = name_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes)).name
+        name = name_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes))
         if name != trial.behaviour:
             raise Conflict("code", f"has the name {name}", f"the trial was made for {trial.behaviour}")
 

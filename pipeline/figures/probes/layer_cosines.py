@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pfl.analysis.representations import layers
-from pfl.analysis.similarity import update_cosines
+from pfl.analysis.similarity import cosines
 
 if TYPE_CHECKING:
     from pfl.engine.server import Server
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def probe(server: Server, net: Network) -> dict[str, Any]:
     """For every layer, each participant's mean cosine with the updates of the others in this round."""
-    cosines = {}
+    means = {}
     for layer in layers(net):
         full = layer if layer == "head" else f"extractor.{layer}"
         names = [name for name in server.groups.trainable if name.rpartition(".")[0] == full]
         updates = {name: server.uploads[name] - server.received[name] for name in names}
-        alike = update_cosines(updates)
+        alike = cosines(updates, updates)
         others = len(alike) - 1
-        cosines[layer] = ((alike.sum(1) - alike.diagonal()) / max(others, 1)).tolist()
-    return cosines
+        means[layer] = ((alike.sum(1) - alike.diagonal()) / max(others, 1)).tolist()
+    return means
