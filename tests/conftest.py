@@ -19,6 +19,7 @@ from pfl.core.files import cache_root
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
+from pfl.data.partitions import PARTITIONS
 from pfl.engine import checkpoint
 from pfl.engine.local_training import Backend
 from pfl.engine.loop import LoopBackend
@@ -69,10 +70,23 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch) -> Path:
+    """A cache of the test's own, which does not exist yet."""
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=["loop", "stacked"])
+def backend(request) -> str:
+    """Runs the test on each backend."""
+    return request.param
+
+
 @pytest.fixture(autouse=True)
 def _registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Methods, networks and metrics that a test hands over as objects are unknown to the next test."""
-    for registry in (METHODS, MODELS, CLIENT_METRICS):
+    """Methods, networks, metrics and rules that a test hands over as objects are unknown to the next test."""
+    for registry in (METHODS, MODELS, CLIENT_METRICS, PARTITIONS):
         monkeypatch.setattr(registry, "_added", dict(registry._added))
 
 
@@ -144,7 +158,7 @@ def make_trial(
         clients=clients,
         data_checksum=dataset.checksum,
         partition_checksum=partition.checksum,
-        behaviour=name_of(validated(config), dataset.shape, len(dataset.classes)).name,
+        behaviour=name_of(validated(config), dataset.shape, len(dataset.classes)),
     )
 
 

@@ -1,4 +1,4 @@
-"""This repository's files in another folder, and a commit there."""
+"""This repository's files in another folder, a commit there, and edits of files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def copy_files(folder: Path, *left_out: str) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
+def copy_numbers(root: Path) -> None:
+    """Copy every paper's description and numbers, without its tables and figures."""
+    shutil.copytree(ROOT / "papers", root / "papers", ignore=shutil.ignore_patterns("tables", "figures"))
+
+
 def commit(folder: Path) -> None:
     """Commit all files of a folder, which becomes a repository unless it is one."""
     for command in (
@@ -29,3 +34,11 @@ def commit(folder: Path) -> None:
         ("commit", "--quiet", "--allow-empty", "--message", "state"),
     ):
         subprocess.run(["git", *command], cwd=folder, check=True)
+
+
+def replace_text(file: Path, old: str, new: str) -> str:
+    """Replace a text that occurs in a file, and return the former content."""
+    content = file.read_text()
+    assert old in content
+    file.write_text(content.replace(old, new))
+    return content

@@ -31,7 +31,7 @@ from pfl.methods import METHODS
 from pfl.run.trials import Trial, checked, json_ready, run_trial
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
-from tests.command import pfl
+from tests.command import pfl, python
 from tests.conftest import make_trial
 
 ROOT = Path(__file__).parent.parent
@@ -128,14 +128,9 @@ def test_a_tilde_that_the_shell_left_is_the_home_folder(home):
     done = pfl("run", *QUICK, *files)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in home.iterdir()} == {"result.json", "models.pt", "state"}
+    assert pfl("partition", "dirichlet:1", "--clients", "4", "--plot=~/clients.svg").returncode == 0
+    assert (home / "clients.svg").is_file()
     assert not any(Path.cwd().iterdir())
-
-
-def test_several_seeds_give_several_results(tmp_path):
-    file = tmp_path / "result.json"
-    done = pfl("run", *QUICK, "--seeds", "0,5", "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    assert [result["config"]["seed"] for result in json.loads(file.read_text())] == [0, 5]
 
 
 def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
@@ -225,16 +220,15 @@ def test_more_threads_than_cores_are_warned_of_with_the_number_of_cores(monkeypa
 
 
 def test_an_option_that_is_probably_unintended_is_one_line_before_the_run():
-    command = [sys.executable, "-m", "pfl", "run", "--rounds", "1", "--clients", "4"]
     unintended = ["--method", "pfedme", "--set", "lam=30"]
-    done = subprocess.run([*command, *unintended], capture_output=True, text=True, check=True)
+    done = python("-m", "pfl", "run", "--rounds", "1", "--clients", "4", *unintended)
     (line,) = done.stderr.splitlines()
     assert line == "pfl: warning: pfedme: lr * lam = 1.5 is above 1, so w overshoots theta"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EEXIST])
 def test_a_file_that_may_not_be_used_is_one_line(number, monkeypatch):
-    def refused(**_):
+    def refused(*_, **__):
         raise OSError(number, os.strerror(number), "data/mine")
 
     monkeypatch.setattr("pfl.cli.entry_points", lambda **_: ())  # they add commands to the app
@@ -305,9 +299,7 @@ def test_an_interruption_in_a_finaliser_ends_the_command(tmp_path):
 )
 def test_lists_help_and_errors_do_not_import_torch(arguments):
     code = "import sys; from pfl.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1] == "False"
+    assert python("-c", code, *arguments, check=False).stdout.splitlines()[-1] == "False"
 
 
 @pytest.mark.parametrize("arguments", [(), ("ledger",)])
@@ -323,9 +315,7 @@ def test_the_version_is_that_of_the_package():
 
 def test_a_library_that_is_not_there_is_one_line_that_names_the_extra():
     hidden = "import sys; sys.modules['ruamel.yaml'] = None; from pfl.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", hidden, "check"], capture_output=True, text=True, check=False
-    )
+    done = python("-c", hidden, "check", check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "ruamel.yaml is not installed; this command needs pip install 'pfl-repro[pipeline]'" in line
@@ -390,6 +380,7 @@ def test_a_partition_can_follow_the_seeds_of_a_run(tmp_path):
     done = pfl("run", *QUICK, *arguments)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "r.json").read_text())
+    assert [result["config"]["seed"] for result in results] == [0, 2]
     specs = [f"dirichlet:0.5,min=10,test=0.25,seed={seed}" for seed in (0, 2)]
     assert [result["config"]["partition"] for result in results] == specs
     assert len({json.dumps(result["per_client"][0]) for result in results}) == 2
@@ -459,14 +450,18 @@ def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
     assert f"seed 0: accuracy {last:.2f} % pooled" in done.stdout
 
 
-def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path):
+def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
     trial = one_trial()
     file = write_trials(tmp_path / "trials.jsonl", trial)
     models = tmp_path / "models"
     command = ("run-trials", str(file), "--save", str(models))
-    assert pfl(*command).returncode == 0
-    second = pfl(*command)
-    assert second.returncode == 0, second.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr("pfl.cli.trials.append_lines", interrupted)  # the models are saved, and no record is
+        assert pfl(*command).returncode == 130
+    assert "trials run: 1;" in pfl(*command).stdout
     assert [path.stem for path in models.iterdir()] == trial.keys
 
 
@@ -532,8 +527,7 @@ def test_memory_that_does_not_suffice_is_one_line(method, setting):
 
 def test_nothing_is_said_at_the_end_where_torch_has_loaded_its_compiler():
     code = "import sys, torchvision; from pfl.cli import main; sys.argv = ['pfl', 'methods']; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    assert python("-c", code).stderr == ""
 
 
 def test_a_mistake_in_a_method_of_one_s_own_begins_its_traceback_in_that_file(tmp_path, monkeypatch):
@@ -616,7 +610,7 @@ def test_tab_completes_commands_options_and_names(words, completions, monkeypatc
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     code = "import sys; from pfl.cli import main; sys.argv = ['pfl']; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python("-c", code)
     assert sorted(done.stdout.split()) == completions.split()
     assert done.stderr == ""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pfl.core.digests import Code, digest_of_modules
+from tests.repository import replace_text
 
 SAMPLE = '''
 """A module with what versions of Python parse or print in different ways."""
@@ -65,9 +66,7 @@ def digest(folder: Path, module: str = "sample") -> str:
 
 
 def edited(folder: Path, old: str, new: str, file: str = "sample.py") -> str:
-    text = (folder / file).read_text(encoding="utf-8")
-    assert old in text
-    (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+    replace_text(folder / file, old, new)
     return digest(folder)
 
 
@@ -389,10 +388,8 @@ def test_the_code_of_a_reader_is_that_of_all_that_it_imports():
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}'])
-def test_a_damaged_cache_is_written_again(content, folder, monkeypatch, tmp_path):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+def test_a_damaged_cache_is_written_again(content, folder, own_cache):
     before = digest(folder)
-    files = list((tmp_path / "cache/digests").glob("*.json"))
-    for file in files:
+    for file in own_cache.glob("digests/*.json"):
         file.write_text(content)
     assert digest(folder) == before

@@ -31,8 +31,8 @@ from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import table_file, table_names
 from pipeline.spec.table import Table
 from tests.command import python
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs/report.sh"
 GENERATED = {"methods.md", "table-keys.md"}
 DOCUMENTS = [

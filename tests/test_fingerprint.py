@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -21,21 +20,15 @@ from pfl.models import MODELS
 from pfl.run.fingerprint import AcceptedCode, Components, components, enter, name_of, question_of, unknown
 from pfl.run.validation import validated
 from tests.command import python
-from tests.test_registry import install
+from tests.repository import ROOT, replace_text
+from tests.test_registry import SHALLOW, install
 
-ROOT = Path(__file__).parents[1]
 DIGITS = (1, 8, 8), 10
 NAMES = ["engine", "kernels", *(f"method {m}" for m in METHODS), *(f"network {m}" for m in MODELS)]
 
 
 def config(method: str = "fedavg", **changes: object) -> Config:
     return validated(Config(method=method, **changes))  # type: ignore[arg-type]
-
-
-def replace(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new))
 
 
 # ---- what an edit changes ------------------------------------------------------------------------------
@@ -144,7 +137,7 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone(edit, tree, before):
     name, old, new, component = EDITS[edit]
-    replace(tree / name, old, new)
+    replace_text(tree / name, old, new)
     assert changed(before, tree.parent) == set(component.split(", "))
 
 
@@ -168,7 +161,7 @@ def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone
         ("kernels/conv_block.cpp", "using real = REAL;", "using   real = REAL;  // the type"),
         ("data/datasets/digits.py", "np.rint", "np.floor"),
         ("data/partitions/shards.py", '"""', '"""Other. '),
-        ("run/trials/provenance.py", "import subprocess\n", "import subprocess\n\nNEW = 1\n"),
+        ("run/sources.py", "import subprocess\n", "import subprocess\n\nNEW = 1\n"),
         ("core/version.py", 'VERSION = "', 'VERSION = "9.'),
         ("cli/run.py", "def ", "\n\ndef other():\n    return 1\n\n\ndef "),
     ],
@@ -250,7 +243,7 @@ def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def names(*methods: str) -> list[str]:
-    return [name_of(config(method), *DIGITS).name for method in methods]
+    return [name_of(config(method), *DIGITS) for method in methods]
 
 
 def edit(monkeypatch: pytest.MonkeyPatch, **digests: str) -> None:
@@ -343,7 +336,7 @@ def test_choices_and_what_is_switched_off_are_questions_of_their_own(changes, sa
 def test_an_edit_of_a_metric_renames_the_trials_that_have_it(monkeypatch):
     def asked():
         return [
-            name_of(config("fedavg", metrics=metrics), *DIGITS).name
+            name_of(config("fedavg", metrics=metrics), *DIGITS)
             for metrics in ((), ("ece",), ("auroc", "ece"))
         ]
 
@@ -372,19 +365,6 @@ METHOD = '''
 
             return {group(): server.average()}
 '''
-NETWORK = '''
-    """Shallow: one hidden layer."""
-
-
-    def shallow(shape, classes):
-        from torch import nn
-
-        from pfl.models._network import Network
-
-        channels, height, width = shape
-        extractor = nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 16), nn.ReLU())
-        return Network(extractor, nn.Linear(16, classes))
-'''
 ASK = """
 import json, sys
 from pathlib import Path
@@ -395,7 +375,7 @@ if sys.argv[1] == "enter":
     fingerprint.enter([], {}, Path("behaviours.json"))
 pairs = [pair.split("/") for pair in sys.argv[2:]]
 configs = [validated(Config(method=method, model=model)) for method, model in pairs]
-print(json.dumps([fingerprint.name_of(config, (1, 8, 8), 10).name for config in configs]))
+print(json.dumps([fingerprint.name_of(config, (1, 8, 8), 10) for config in configs]))
 """
 
 
@@ -403,11 +383,11 @@ print(json.dumps([fingerprint.name_of(config, (1, 8, 8), 10).name for config in 
 def plugins(tmp_path: Path) -> Path:
     """A folder with a method and a network of two packages, and a module that the method imports."""
     method = install(tmp_path / "method", "pfl.methods", "halfway", METHOD)
-    network = install(tmp_path / "network", "pfl.models", "shallow", NETWORK)
+    network = install(tmp_path / "network", "pfl.models", "shallow", SHALLOW)
     (network / "mine").rename(network / "other")
     for file in network.glob("*/entry_points.txt"):
-        replace(file, "mine.", "other.")
-    replace(network / "mine-1.0.dist-info/METADATA", "Name: mine", "Name: other")
+        replace_text(file, "mine.", "other.")
+    replace_text(network / "mine-1.0.dist-info/METADATA", "Name: mine", "Name: other")
     (network / "mine-1.0.dist-info").rename(network / "other-1.0.dist-info")
     (tmp_path / "helping.py").write_text('def group():\n    return "head"\n')
     (method / "mine/numbers.json").write_text("[1]")
@@ -439,8 +419,8 @@ def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it
     assert moved() == {"halfway/cnn_digits", "halfway/shallow"}
     (plugins / "method/site/mine/numbers.json").write_text("[2]")
     assert moved() == {"halfway/cnn_digits", "halfway/shallow"}
-    replace(plugins / "network/site/other/shallow.py", "16", "24")
-    replace(plugins / "method/site/mine/halfway.py", "averages the head only", "averages what it is told")
+    replace_text(plugins / "network/site/other/shallow.py", "16", "24")
+    replace_text(plugins / "method/site/mine/halfway.py", "averages the head only", "averages as it is told")
     assert moved() == {"halfway/shallow", "fedavg/shallow"}
 
 
@@ -449,7 +429,7 @@ def test_another_target_of_an_entry_point_renames_what_uses_it(plugins):
     (mine / "other.py").write_text((mine / "halfway.py").read_text().replace("group()", '"extractor"'))
     before = ask(plugins)
     (entry_points,) = plugins.glob("method/site/*/entry_points.txt")
-    replace(entry_points, "mine.halfway", "mine.other")
+    replace_text(entry_points, "mine.halfway", "mine.other")
     after = ask(plugins)
     moved = {pair for pair in PAIRS if before[pair] != after[pair]}
     assert moved == {"halfway/cnn_digits", "halfway/shallow"}
@@ -460,7 +440,7 @@ def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):
     entered = ask(plugins, "enter")
     assert entered["fedavg/cnn_digits"] == new["fedavg/cnn_digits"]
     assert set(entered.values()).isdisjoint({new[pair] for pair in PAIRS[:3]})
-    replace(plugins / "network/site/other/shallow.py", "16", "24")
+    replace_text(plugins / "network/site/other/shallow.py", "16", "24")
     assert ask(plugins)["fedavg/shallow"] != entered["fedavg/shallow"]
     assert ask(plugins, "enter") == entered
 
@@ -488,7 +468,7 @@ def test_each_file_in_a_project_s_folder_of_plugins_is_a_component_of_its_own(pl
     before = name()
     (methods / "other.py").write_text(dedent(METHOD).replace("Halfway", "Other"))
     assert name() == before
-    replace(methods.parent / "_shared.py", "head", "extractor")
+    replace_text(methods.parent / "_shared.py", "head", "extractor")
     assert name() != before
 
 
@@ -502,7 +482,7 @@ from pfl.core.config import Config
 from pfl.methods import METHODS
 from pfl.run.validation import validated
 METHODS["fedprox"]
-print(fingerprint.name_of(validated(Config(method="fedprox")), (1, 8, 8), 10).name)
+print(fingerprint.name_of(validated(Config(method="fedprox")), (1, 8, 8), 10))
 exec(sys.argv[1])
 fingerprint.check_unchanged("fedprox", "cnn_digits")
 """
@@ -517,10 +497,8 @@ def running(tmp_path: Path) -> Path:
 
 def run(file: Path, meanwhile: str = "") -> subprocess.CompletedProcess[str]:
     root = file.parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PFL_CACHE": str(root / "cache")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = [sys.executable, "-c", RUN, meanwhile]
-    return subprocess.run(code, env=environment, cwd=root, capture_output=True, text=True, check=False)
+    environment = {"PYTHONPATH": str(root), "PFL_CACHE": str(root / "cache"), "PYTHONDONTWRITEBYTECODE": ""}
+    return python("-c", RUN, meanwhile, env=environment, cwd=root, check=False)
 
 
 def keeping_times(file: Path) -> str:

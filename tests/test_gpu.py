@@ -17,7 +17,7 @@ from pfl.kernels import gpu, gpu_convolution
 from pfl.methods import METHODS
 from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_clients, make_dataset
-from tests.conftest import CONFIG, interrupt, simulation_of
+from tests.conftest import CONFIG, assert_resumes, simulation_of
 
 pytestmark = pytest.mark.gpu
 
@@ -25,7 +25,6 @@ CUDA = torch.device("cuda")
 FAST = dataclasses.replace(CONFIG, dtype="float32")
 """As the tests' configuration, in float32."""
 every_precision = pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"], indirect=True)
-both_backends = pytest.mark.parametrize("backend", ["loop", "stacked"])
 
 
 @pytest.fixture
@@ -174,7 +173,6 @@ def test_float32_products_are_tf32_where_asked_for(precision):
         assert error_of(stacked, (4, 8, 64, 8, 8), (4, 64, 64, 3, 3)) > TF32
 
 
-@both_backends
 def test_float32_training_is_that_of_the_cpu_to_rounding(backend, dataset, partition):
     config = dataclasses.replace(FAST, rounds=1)
     (expected,) = run(config, dataset, partition, Execution(device="cpu"))
@@ -182,7 +180,6 @@ def test_float32_training_is_that_of_the_cpu_to_rounding(backend, dataset, parti
     assert train_losses(result) == pytest.approx(train_losses(expected), rel=1e-3)
 
 
-@both_backends
 @pytest.mark.parametrize("precision", ["tf32", "bf16"], indirect=True)
 @pytest.mark.parametrize("model", ["lenet5_bn", "resnet8"])
 def test_a_lower_precision_stays_near_to_float32(model, precision, backend, dataset, partition):
@@ -209,7 +206,6 @@ def test_every_method_runs_in_bfloat16(method, precision, dataset, partition):
 # ---- the same numbers every time -------------------------------------------------------------------------
 
 
-@both_backends
 @every_precision
 def test_a_simulation_gives_the_same_bits_every_time(precision, backend, dataset, partition):
     config = dataclasses.replace(FAST, precision=precision)
@@ -221,10 +217,8 @@ def test_a_simulation_gives_the_same_bits_every_time(precision, backend, dataset
 @every_precision
 def test_resume_is_bit_identical_on_the_gpu(precision, dataset, partition, checkpointed):
     config = dataclasses.replace(FAST, method="pfedsim", precision=precision)
-    whole = run(config, dataset, partition, seeds=(0, 1))
     execution = dataclasses.replace(checkpointed, device="cuda")
-    interrupt(3, config, dataset, partition, (0, 1), execution)
-    assert run(config, dataset, partition, execution, (0, 1)) == whole
+    assert_resumes(3, config, dataset, partition, (0, 1), execution)
 
 
 def test_rounds_at_once_have_the_bits_of_one_after_another(dataset, partition, monkeypatch):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import pfl_repro
 from tests.command import python
-
-ROOT = Path(__file__).parents[1]
+from tests.repository import ROOT
 
 
 @pytest.mark.parametrize("files", [[], ["__init__.py"], ["__init__.py", "core", "cli"]])

@@ -32,13 +32,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("installed")
 def test_an_installed_package_is_a_release():
-    assert sources.release() == sources.Release("1.2.3", edited=False)
+    assert sources.release() == ("pfl-repro 1.2.3", False)
 
 
 @pytest.mark.parametrize("name", ["run/sources.py", "new.py"])
 def test_a_release_with_another_file_than_was_installed_is_edited(installed, name):
     (installed / name).write_text("edited")
-    assert sources.release() == sources.Release("1.2.3", edited=True)
+    assert sources.release() == ("pfl-repro 1.2.3", True)
 
 
 @pytest.mark.parametrize("name", ["cli/run.py", "data/plot.py", "core/terminal.py"])
@@ -46,7 +46,7 @@ def test_a_release_whose_pages_or_pictures_were_edited_gives_the_same_numbers(in
     path = installed / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("edited")
-    assert sources.release() == sources.Release("1.2.3", edited=False)
+    assert sources.release() == ("pfl-repro 1.2.3", False)
 
 
 def test_a_checkout_is_no_release():

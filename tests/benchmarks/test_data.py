@@ -16,7 +16,7 @@ from benchmarks.workload import run
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partitions import PARTITIONS
-from tests.papers import copy_numbers
+from tests.repository import copy_numbers
 
 pytestmark = pytest.mark.slow
 

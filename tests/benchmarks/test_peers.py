@@ -24,8 +24,8 @@ from benchmarks.peers.table import BEGIN, END, FIGURES, lines_of_code, readme_bl
 from benchmarks.peers.tree import members, run_tree
 from benchmarks.workload import MADE_UP, Workload
 from pfl.core.errors import InvalidInput
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 LITTLE = Workload(
     dataset=MADE_UP, partition="dirichlet:1,min=10", clients=100, participation=0.02, rounds=3, epochs=1
 )
@@ -89,6 +89,12 @@ def test_ratios_are_taken_within_a_repeat(figures):
 def test_the_readme_has_a_row_per_framework(figures):
     *_, textbook, ours = readme_table(figures).splitlines()
     assert textbook == "| textbook loop | 1.00 | 1.00 | 1.00 | 1.00 | 2 s | 0.5 GB | 90 |"
+    assert ours == "| **ours** | 2.50 | 2.00 | 2.50 | 2.00 | 2 s | 0.5 GB | 30 |"
+
+
+def test_the_readme_has_the_numbers_of_cores_of_the_first_network(figures):
+    figures["runs"] += [{**run_of(peer, 4, 0, 1.0), "model": "cnn4"} for peer in figures["titles"]]
+    *_, ours = readme_table(figures).splitlines()
     assert ours == "| **ours** | 2.50 | 2.00 | 2.50 | 2.00 | 2 s | 0.5 GB | 30 |"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,8 +23,8 @@ from benchmarks import (
     throughput,
 )
 from benchmarks.workload import Workload, in_subprocess, run
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 LITTLE = Workload(
     dataset="digits",
     partition="dirichlet:1,min=10",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,20 @@ def tarred(folder: Path, ending: str = "tar", compression: str = "") -> Path:
     with tarfile.open(path, f"w:{compression}") as archive:
         archive.add(folder, folder.name)
     return path
+
+
+def write_tar(path: Path, members: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
 
 
 def random_bytes(*shape: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 import zipfile
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 
 from pfl.core.errors import DataWarning, InvalidInput
 from pfl.data.dataset import load
-from tests.data.conftest import tarred, zipped
+from tests.data.conftest import tarred, write_tar, zipped
 from tests.refusal import refusal
 
 
@@ -26,12 +25,9 @@ def test_a_tar_is_read_like_the_folder_in_it(ending, compression, image_folder):
 @pytest.mark.parametrize("name", ["../escaped.png", "/escaped.png", "train/../../escaped.png"])
 def test_a_tar_whose_paths_leave_it_is_refused(name, tmp_path):
     (tmp_path / "inner").mkdir()
-    with tarfile.open(tmp_path / "inner" / "evil.tar", "w") as archive:
-        entry = tarfile.TarInfo(name)
-        entry.size = 1
-        archive.addfile(entry, io.BytesIO(b"x"))
+    write_tar(tmp_path / "inner" / "evil.tar.gz", {name: b"x"})
     with pytest.raises(InvalidInput, match="stay inside"):
-        load(str(tmp_path / "inner" / "evil.tar"), progress=False)
+        load(str(tmp_path / "inner" / "evil.tar.gz"), progress=False)
     assert not list(tmp_path.rglob("escaped.png"))
 
 
@@ -131,10 +127,7 @@ def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused_before_it_
     elif ending == "npz":
         np.savez_compressed(path, images=np.frombuffer(zeros, np.uint8).reshape(-1, 32, 32), labels=[0])
     else:
-        with tarfile.open(path, "w:gz") as archive:
-            member = tarfile.TarInfo("a/0.png")
-            member.size = len(zeros)
-            archive.addfile(member, io.BytesIO(zeros))
+        write_tar(path, {"a/0.png": zeros})
     with pytest.raises(InvalidInput, match=r"at most 200 times its 0\.0 MB, not to 0\.0 GB"):
         load(str(path), progress=False)
 

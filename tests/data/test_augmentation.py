@@ -25,9 +25,9 @@ def scaled(images: torch.Tensor) -> torch.Tensor:
     return images.double() / 255 - 0.5
 
 
-def rounds(config: Config, data=None, clients=None, execution: Execution = Execution()):
-    data = data or make_dataset()
-    clients = clients or make_clients(data, sizes=[20, 9, 14, 5, 16, 12])
+def rounds(config: Config, execution: Execution = Execution()):
+    data = make_dataset()
+    clients = make_clients(data, sizes=[20, 9, 14, 5, 16, 12])
     return simulate(config, data, clients, (0,), execution)[0].metrics.to_json()["rounds"]
 
 
@@ -94,7 +94,7 @@ def test_a_key_decides_an_images_moves_whatever_stands_beside_it():
 )
 def test_both_backends_train_on_the_same_images(method, augmentation):
     config = dataclasses.replace(AUGMENTED, method=method, augmentation=augmentation)
-    loop, stacked = (rounds(config, execution=Execution(backend=backend)) for backend in ("loop", "stacked"))
+    loop, stacked = (rounds(config, Execution(backend=backend)) for backend in ("loop", "stacked"))
     for ours, reference in zip(stacked, loop, strict=True):
         assert ours["train_loss"] == pytest.approx(reference["train_loss"], abs=1e-9)
         assert ours["post_local"] == pytest.approx(reference["post_local"], abs=1e-9)

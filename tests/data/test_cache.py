@@ -31,21 +31,17 @@ load(sys.argv[1], progress=False)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_killed_process_left_half_decoded_is_removed_by_the_next(
-    end, image_folder, tmp_path, monkeypatch
-):
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("PFL_CACHE", str(cache))
+def test_what_a_killed_process_left_half_decoded_is_removed_by_the_next(end, image_folder, own_cache):
     command = [sys.executable, "-c", SLOW, str(image_folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"decoding\n"
-        (half,) = _data_sets(cache)
+        (half,) = _data_sets(own_cache)
         load("digits", progress=False)
         assert half.is_dir()  # its process is at work
         process.send_signal(end)
     load("digits", progress=False)
-    assert [path.name.partition("-")[0] for path in _data_sets(cache)] == ["digits"]
+    assert [path.name.partition("-")[0] for path in _data_sets(own_cache)] == ["digits"]
 
 
 def _data_sets(cache: Path) -> list[Path]:
@@ -74,9 +70,7 @@ def test_folders_without_a_lock_and_links_are_not_taken_for_abandoned(tmp_path):
     assert (tmp_path / "mine/.lock").exists()
 
 
-def test_a_damaged_entry_that_another_process_has_created_again_is_left_to_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path))
-
+def test_a_damaged_entry_that_another_process_has_created_again_is_left_to_it(own_cache):
     written = 0
 
     def write(folder: Path) -> None:
@@ -98,11 +92,11 @@ def test_a_damaged_entry_that_another_process_has_created_again_is_left_to_it(tm
             raise
 
     entry("digits", "key", write, opened)
-    (file,) = tmp_path.glob("digits-*/images.bin")
+    (file,) = own_cache.glob("digits-*/images.bin")
     file.write_text("half")
     assert entry("digits", "key", write, late) == "whole"
     assert written == 2
-    assert [path.name for path in tmp_path.iterdir()] == [file.parent.name]
+    assert [path.name for path in own_cache.iterdir()] == [file.parent.name]
 
 
 def test_a_file_that_was_replaced_with_its_size_and_time_is_decoded_again(image_folder):

@@ -21,7 +21,7 @@ from pfl.core.errors import InvalidInput
 from pfl.data.dataset import _decoder, _located, check_dataset, load
 from pfl.testing.dataset_kit import KIT
 from tests.command import python
-from tests.data.conftest import zipped
+from tests.data.conftest import write_zip, zipped
 from tests.refusal import refusal
 
 
@@ -118,13 +118,12 @@ def test_the_second_load_decodes_nothing_and_a_changed_file_is_decoded_again(ima
 
 
 @pytest.mark.parametrize("name", ["digest_of_modules", "version"])
-def test_other_code_or_another_pillow_decodes_again(name, image_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+def test_other_code_or_another_pillow_decodes_again(name, image_folder, own_cache, monkeypatch):
     load(str(image_folder), progress=False)
-    before = len(list((tmp_path / "cache").glob("photos-*")))
+    before = len(list(own_cache.glob("photos-*")))
     monkeypatch.setattr(f"pfl.data.dataset.{name}", lambda _: "another")
     load(str(image_folder), progress=False)
-    assert len(list((tmp_path / "cache").glob("photos-*"))) == before + 1
+    assert len(list(own_cache.glob("photos-*"))) == before + 1
 
 
 def test_the_reader_of_a_registered_data_set_is_part_of_its_key():
@@ -133,27 +132,25 @@ def test_the_reader_of_a_registered_data_set_is_part_of_its_key():
     assert _decoder(located) != _decoder(replace(located, definition=None))
 
 
-def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, own_cache):
     with ThreadPoolExecutor(4) as pool:
         loads = list(pool.map(lambda _: load(str(image_folder), progress=False), range(4)))
     assert len({photos.checksum for photos in loads}) == 1
-    assert len(list((tmp_path / "cache").glob("*photos-*"))) == 1
+    assert len(list(own_cache.glob("*photos-*"))) == 1
 
 
 @pytest.mark.parametrize("file", ["images.bin", "labels.npy", "meta.json"])
 @pytest.mark.parametrize("left", [None, 0, 50])
-def test_a_damaged_cache_entry_is_made_again(file, left, image_folder, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+def test_a_damaged_cache_entry_is_made_again(file, left, image_folder, own_cache, caplog):
     images = load(str(image_folder), progress=False).images.tolist()
-    (entry,) = (tmp_path / "cache").glob("*photos-*")
+    (entry,) = own_cache.glob("*photos-*")
     content = (entry / file).read_bytes()
     (entry / file).unlink()
     if left is not None:
         (entry / file).write_bytes(content[:left])
     assert load(str(image_folder), progress=False).images.tolist() == images
     assert f"{entry} is damaged" in caplog.text
-    assert [*(tmp_path / "cache").glob("*photos-*")] == [entry]
+    assert [*own_cache.glob("*photos-*")] == [entry]
 
 
 def test_the_source_names_what_was_read(image_folder):
@@ -245,8 +242,7 @@ def test_a_folder_without_train_or_one_of_its_classes_says_what_is_expected(imag
 
 
 def test_a_zip_whose_paths_leave_it_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
-        archive.writestr("../train/cat/0.png", b"")
+    write_zip(tmp_path / "evil.zip", {"../train/cat/0.png": b""})
     assert "'../train/cat/0.png'" in early_complaint(tmp_path / "evil.zip")
 
 
@@ -261,8 +257,7 @@ def test_a_cache_folder_that_cannot_be_written_is_named(image_folder, tmp_path, 
     assert "PFL_CACHE" in complaint(image_folder)
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(image_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+def test_a_full_disk_is_one_line_and_leaves_nothing(image_folder, own_cache):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
@@ -270,14 +265,13 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(image_folder, tmp_path, monk
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "PFL_CACHE" in message
-    assert list((tmp_path / "cache").glob("*photos-*")) == []
+    assert list(own_cache.glob("*photos-*")) == []
 
 
-def test_a_failed_decode_leaves_nothing_in_the_cache(image_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+def test_a_failed_decode_leaves_nothing_in_the_cache(image_folder, own_cache):
     (image_folder / "test/dog/0.png").write_bytes(b"broken")
     complaint(image_folder)
-    assert list((tmp_path / "cache").glob("*photos-*")) == []
+    assert list(own_cache.glob("*photos-*")) == []
 
 
 def test_names_are_known_without_importing_what_reads_them():

@@ -11,8 +11,6 @@ import os
 import pickle
 import re
 import shutil
-import tarfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from pfl.data.dataset import Dataset, load
 from pfl.data.datasets import DATASETS
 from pfl.data.datasets.domainnet import DOMAINS, LABELS
 from pfl.testing import check_dataset
-from tests.data.conftest import idx, random_bytes
+from tests.data.conftest import idx, random_bytes, write_tar, write_zip
 
 
 def as_file(array: np.ndarray, kind: str) -> bytes:
@@ -33,20 +31,6 @@ def as_file(array: np.ndarray, kind: str) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(array).save(buffer, kind)
     return buffer.getvalue()
-
-
-def write_tar(path: Path, members: Mapping[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-
-
-def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
 
 
 @pytest.fixture

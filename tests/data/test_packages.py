@@ -39,9 +39,9 @@ def test_its_clients_are_natural(name, rule, clients):
         assert len(set(column[np.concatenate(parts)].tolist())) == 1
 
 
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_missing_package_is_one_line(name, monkeypatch, tmp_path):
-    monkeypatch.setenv("PFL_CACHE", str(tmp_path))
+def test_a_missing_package_is_one_line(name, monkeypatch):
     for module in [each for each in sys.modules if each.startswith(f"{PACKAGES[name]}.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, PACKAGES[name], None)

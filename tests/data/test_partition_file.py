@@ -46,45 +46,6 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
     assert partition.notes == ("clients: zoe, adam",)
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ({"a": {"train": [0, 10], "test": [1]}}, "index 10 (client a, train) is not accepted"),
-        ({"a": {"train": [10**30], "test": [1]}}, "expected a number in [0, 9]"),
-        ({"a": {"train": [0], "test": [-1]}}, "index -1 (client a, test)"),
-        ({"a": {"train": [0], "test": [1, 0]}}, "an index used once; client a, train has it"),
-        (
-            {"a": {"train": [0], "test": [1]}, "b": {"train": [1], "test": [2]}},
-            "index 1 (client b, train) is not accepted; expected an index used once; client a, test has it",
-        ),
-        ({"a": {"train": [0], "test": []}}, "client a"),
-        ({"a": {"train": [0], "test": [1], "val": [2]}}, "client a, unknown key 'val'"),
-        ({"a": {"train": [0]}}, "client a, missing key 'test'"),
-        ({"a": {"train": [0.5], "test": [1]}}, "client a, train: 0.5 is not accepted; expected an integer"),
-        ({"a": [0]}, "client a is not accepted; expected a list of at least 2 indices"),
-        ({"a": 3}, "client a"),
-        ({"a": [0, 1], "b": {"train": [2], "test": [3]}}, "client a"),
-        ({"a": [0, 1], "b": [1, 2]}, "index 1 (client b) is not accepted; expected an index used once"),
-        ({"1": [0, 1], "01": [2, 3]}, "client 1 is not accepted; expected each client once"),
-        ('{"a": {"train": [0], "test": [1]}, "a": {"train": [2], "test": [3]}}', "the key 'a' occurs twice"),
-        ('{"a": {"train": [0], "test": [1], "train": [2]}}', "the key 'train' occurs twice"),
-        ('{"\\ud800": {"train": [0], "test": [1]}}', "surrogates not allowed"),
-        ({"9" * 5000: {"train": [0], "test": [1]}}, "expected names of at most 200 letters"),
-        ({"users": [], "user_data": {}}, "users is not accepted; expected the names in user_data, at least"),
-        (
-            {"users": ["a"], "num_samples": [3], "user_data": {"a": {"y": [0, 1]}}},
-            "num_samples is not accepted; expected the numbers of labels in user_data",
-        ),
-        ([], "lists.json"),
-        ({}, "lists.json"),
-        ('{"a": {"train": [0', "JSON"),
-        ("[" * 100_000, "JSON"),
-    ],
-)
-def test_a_wrong_file_is_one_line_that_names_the_client_or_the_index(tmp_path, data, content, complaint):
-    assert complaint in refusal(make_partition, written(tmp_path, content), data, None)
-
-
 def test_an_index_that_no_data_set_has_is_left_to_the_data_where_they_are_not_known_yet(tmp_path):
     check_partition(written(tmp_path, {"a": {"train": [10**30], "test": [1]}}), None)
 
@@ -191,6 +152,36 @@ def changed(content: dict, **values: object) -> dict:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
+        ({"a": {"train": [0, 10], "test": [1]}}, "index 10 (client a, train) is not accepted"),
+        ({"a": {"train": [10**30], "test": [1]}}, "expected a number in [0, 9]"),
+        ({"a": {"train": [0], "test": [-1]}}, "index -1 (client a, test)"),
+        ({"a": {"train": [0], "test": [1, 0]}}, "an index used once; client a, train has it"),
+        (
+            {"a": {"train": [0], "test": [1]}, "b": {"train": [1], "test": [2]}},
+            "index 1 (client b, train) is not accepted; expected an index used once; client a, test has it",
+        ),
+        ({"a": {"train": [0], "test": []}}, "client a"),
+        ({"a": {"train": [0], "test": [1], "val": [2]}}, "client a, unknown key 'val'"),
+        ({"a": {"train": [0]}}, "client a, missing key 'test'"),
+        ({"a": {"train": [0.5], "test": [1]}}, "client a, train: 0.5 is not accepted; expected an integer"),
+        ({"a": [0]}, "client a is not accepted; expected a list of at least 2 indices"),
+        ({"a": 3}, "client a"),
+        ({"a": [0, 1], "b": {"train": [2], "test": [3]}}, "client a"),
+        ({"a": [0, 1], "b": [1, 2]}, "index 1 (client b) is not accepted; expected an index used once"),
+        ({"1": [0, 1], "01": [2, 3]}, "client 1 is not accepted; expected each client once"),
+        ('{"a": {"train": [0], "test": [1]}, "a": {"train": [2], "test": [3]}}', "the key 'a' occurs twice"),
+        ('{"a": {"train": [0], "test": [1], "train": [2]}}', "the key 'train' occurs twice"),
+        ('{"\\ud800": {"train": [0], "test": [1]}}', "surrogates not allowed"),
+        ({"9" * 5000: {"train": [0], "test": [1]}}, "expected names of at most 200 letters"),
+        ({"users": [], "user_data": {}}, "users is not accepted; expected the names in user_data, at least"),
+        (
+            {"users": ["a"], "num_samples": [3], "user_data": {"a": {"y": [0, 1]}}},
+            "num_samples is not accepted; expected the numbers of labels in user_data",
+        ),
+        ([], "lists.json"),
+        ({}, "lists.json"),
+        ('{"a": {"train": [0', "JSON"),
+        ("[" * 100_000, "JSON"),
         (changed(FL_BENCH, data_indices=None), "a key 'data_indices' as well"),
         (changed(FL_BENCH, data_indices=[{"train": [0], "test": []}]), "data_indices of client 0, test"),
         (changed(FL_BENCH, data_indices=[{"train": [0], "val": [2], "test": [1]}]), "unknown key 'val'"),
@@ -209,5 +200,5 @@ def changed(content: dict, **values: object) -> dict:
         (changed(LEAF, users=["zoe"], user_data={"zoe": {"x": []}}), "user zoe"),
     ],
 )
-def test_an_incomplete_file_of_another_program_is_one_line(tmp_path, data, content, complaint):
+def test_a_wrong_file_is_one_line_that_names_what_is_wrong(tmp_path, data, content, complaint):
     assert complaint in refusal(make_partition, written(tmp_path, content), data, None)

@@ -432,6 +432,15 @@ def test_images_repeat_within_a_client_only_where_a_class_is_too_small_and_the_r
     assert partition.notes[1].startswith(f"test samples repeated within a client: {repeats};")
 
 
+@pytest.mark.parametrize(
+    ("part", "labels"), [("training", [1] * 20 + [0, 1] * 10), ("test", [0, 1] * 10 + [1] * 20)]
+)
+def test_a_part_without_a_client_s_only_class_is_named(part, labels, labelled):
+    data = labelled(labels, n_train=20)
+    with pytest.raises(InvalidInput, match=f"expected a {part} set with images of every class"):
+        make_partition("classes_client:1,size=5,test_size=5", data, 9)
+
+
 def test_a_data_set_without_a_test_set_is_refused(labelled):
     with pytest.raises(InvalidInput, match="test set"):
         make_partition("dirichlet_client:0.1", labelled([0, 1] * 500), 4)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.core.config import Config, Execution
+from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
@@ -16,7 +16,6 @@ from pfl.engine.local_training import minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
 from pfl.run.simulate import simulate
-from pfl.run.validation import validated
 from tests.conftest import CONFIG, assert_resumes, simulation_of
 
 STREAM = dataclasses.replace(
@@ -243,17 +242,3 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
     assert raw["rounds"][0]["post_local"] == pytest.approx(
         simulate(config, plain, partition, (0,))[0].metrics.to_json()["rounds"][0]["post_local"], abs=1e-9
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "accepted"),
-    [
-        ("batch_order", "sorted", "shuffled or fixed or class_stream"),
-        ("last_batch", "cut", "kept or dropped"),
-        ("augmentation", "flip", "none or crop_flip or crop_flip_rotate or flip_rotate"),
-        ("input_scale", "raw", "normalised or symmetric or unit or raw255 or mnist or cifar10 or cifar100"),
-    ],
-)
-def test_another_order_or_scale_is_one_clear_line(name, value, accepted):
-    with pytest.raises(InvalidInput, match=f"^{name}: {value} is not accepted; expected {accepted}$"):
-        validated(Config(**{name: value}))

@@ -48,7 +48,6 @@ def test_accuracy_of_the_scores_is_that_of_the_evaluation(method, dataset, uneve
     assert 100 * metric.client_mean == pytest.approx(headline.client_mean)
 
 
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_the_other_numbers_are_the_same_bit_for_bit(backend, dataset, uneven):
     execution = Execution(backend=backend)
     plain, with_metrics = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +12,10 @@ import torch
 from pfl.core.errors import InvalidInput
 from pfl.engine.device import resolve_device
 from tests.command import python
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
-PIPELINE = ("pydantic", "ray", "mlflow", "optuna", "dvc", "jinja2", "matplotlib", "rich", "ruamel", "psutil")
+PIPELINE = ("cmaes", "dvc", "itables", "jinja2", "markdown_it", "matplotlib", "mlflow", "msgspec", "optuna")
+PIPELINE += ("pandas", "psutil", "pydantic", "ray", "rich", "ruamel", "scikit_posthocs")
 """What only the pipeline and its tests need."""
 
 

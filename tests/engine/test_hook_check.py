@@ -28,9 +28,6 @@ def returning(hook, value):
     return type("Wrong", (pfl.Method,), {"__doc__": "A wrong method.", "__module__": __name__, hook: answer})
 
 
-BACKENDS = pytest.mark.parametrize("backend", ["loop", "stacked"])
-
-
 def simulated(method, execution=Execution()):
     return pfl.simulate(method, clients=4, rounds=1, epochs=1, execution=execution, progress=False)
 
@@ -88,7 +85,6 @@ def simulated(method, execution=Execution()):
         ),
     ],
 )
-@BACKENDS
 def test_it_is_refused(hook, value, complaint, backend):
     line = re.escape(complaint).replace(r"\.\*", ".*").replace(r"\ ", " ")
     with pytest.raises(InvalidInput, match=rf"^Wrong\.{hook}: .*{line}"):
@@ -119,13 +115,11 @@ def test_it_is_refused(hook, value, complaint, backend):
         ),
     ],
 )
-@BACKENDS
 def test_what_a_client_computes_is_refused_before_a_round_ends(hook, value, complaint, backend):
     line = refusal(simulated, returning(hook, value), Execution(backend=backend))
     assert fnmatch(line.removeprefix("Wrong."), f"{hook}{complaint}*")
 
 
-@BACKENDS
 def test_a_loss_of_a_phase_is_refused_by_its_name(backend):
     def squared(client, batch):
         return client.net(batch.x).square()
@@ -157,7 +151,6 @@ def test_a_loss_of_a_phase_is_refused_by_its_name(backend):
         ),
     ],
 )
-@BACKENDS
 def test_a_hook_of_a_phase_is_refused(phase, complaint, backend):
     line = refusal(simulated, returning("phases", (Phase(**phase),)), Execution(backend=backend))
     assert fnmatch(line, f"Wrong: Phase({complaint}*")
@@ -274,7 +267,6 @@ def test_participants_may_be_any_integers_and_phases_a_list():
 
 
 @pytest.mark.parametrize("hook", ["dispatch", "aggregate"])
-@BACKENDS
 def test_a_value_of_another_precision_is_stored_in_that_of_the_network(hook, backend):
     method = returning(hook, {"head.bias": torch.zeros(1, 10, dtype=torch.float64)})
     (run,) = simulated(method, Execution(backend=backend))

@@ -141,6 +141,10 @@ def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server, mixing):
             {"head.bias": Masked(torch.ones(6, 5) > 0, Dense(torch.eye(6)), Dense(torch.eye(6)))},
             "a Masked with a mask of shape (6, 5) is not accepted; expected shape (6, 4)",
         ),
+        (
+            {"head.bias": Masked(torch.ones(6, 4) > 0, MEAN, Dense(torch.eye(6)))},
+            "a Masked of Average and Dense is not accepted; expected a Masked of two Dense",
+        ),
     ],
 )
 def test_a_wrong_mixing_is_one_line_that_names_the_method_and_the_hook(server, returned, complaint):

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from pfl import kernels
-from pfl.core.config import Config, Execution
+from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine import loop
 from pfl.engine.device import check_precision, numerics
@@ -20,7 +20,6 @@ from pfl.kernels import conv_block
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.simulate import simulate
-from pfl.run.validation import validated
 from pfl.testing.battery import without_kernels
 from pfl.testing.emulated import DEVICE, emulated
 from tests.conftest import CONFIG, assert_resumes, sampled, simulation_of
@@ -82,7 +81,6 @@ def test_the_second_network_of_a_client_is_in_bfloat16_too(dataset, partition):
     assert net.get_submodule("supervisor.L").bf16
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @supported
 def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partition):
     kept = []
@@ -116,7 +114,6 @@ def test_every_supervisor_trains_in_bfloat16_in_both_backends(kind, dataset, par
     assert loop == pytest.approx(stacked, rel=0.02)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @supported
 def test_resume_is_bit_identical_in_bfloat16(backend, dataset, partition, checkpointed):
     config = dataclasses.replace(BF16, method="pfedsim", rounds=4)
@@ -171,11 +168,6 @@ def test_a_gpu_before_ampere_refuses_both(precision, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
     with pytest.raises(InvalidInput, match=f"fp32, as Tesla V100 has no {precision} instructions"):
         check_precision(precision, torch.device("cuda"))
-
-
-def test_float64_beside_a_lower_precision_is_refused():
-    with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32 with dtype"):
-        validated(Config(dtype="float64", precision="bf16"))
 
 
 # ---- products of float32 numbers -------------------------------------------------------------------------

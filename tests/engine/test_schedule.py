@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput
 from pfl.run.simulate import simulate
 from pfl.run.validation import validated
 from tests.conftest import CONFIG
@@ -29,7 +28,6 @@ def test_the_rate_of_each_round_follows_from_the_schedule(options, rates):
     assert [config.lr_in(round) for round in range(1, 6)] == pytest.approx(rates, abs=1e-15)
 
 
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_clients_of_a_round_train_at_its_rate(backend, dataset, partition):
     # At a rate this small, rounds after the first move nothing that float64 can tell.
     config = dataclasses.replace(
@@ -55,20 +53,3 @@ def test_an_adaptation_has_the_configured_rate_in_every_round(dataset, partition
     (result,) = simulate(config, dataset, partition)
     moments = result.metrics.rounds[-1].moments
     assert moments["adapted"].loss != pytest.approx(moments["post_aggregation"].loss, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"lr_schedule": "linear"}, "lr_schedule: linear is not accepted; expected constant or step"),
-        ({"lr_step": 5}, "lr_step: 5 is not accepted; expected the default unless lr_schedule is step"),
-        (
-            {"lr_gamma": 0.5, "lr_schedule": "cosine"},
-            "lr_gamma: 0.5 is not .* unless lr_schedule is step",
-        ),
-        ({"lr_warmup": -1}, "lr_warmup: -1 is not accepted; expected a non-negative integer"),
-    ],
-)
-def test_a_schedule_that_is_none_is_one_clear_line(options, line):
-    with pytest.raises(InvalidInput, match=line):
-        validated(Config(**options))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 
 import pytest
 import torch
 
-from pfl.core.config import Config, Execution
+from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
-from pfl.data.dataset import load
-from pfl.data.partition import make_partition
 from pfl.engine import workers
 from pfl.engine.device import workers_for
 from pfl.engine.workers import Workers
-from pfl.run.simulate import simulate
-from pfl.run.validation import validated
 
 CPU = torch.device("cpu")
 
@@ -96,7 +91,7 @@ def test_an_interruption_during_a_fork_is_raised_and_leaves_no_worker():
 
 
 def test_by_default_there_is_a_worker_for_each_core(monkeypatch):
-    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 8)
     monkeypatch.setattr(workers, "available", lambda: True)
     assert workers_for(Execution(device="cpu"), CPU) == 8
     assert workers_for(Execution(device="cpu", threads=4), CPU) == 2
@@ -104,11 +99,3 @@ def test_by_default_there_is_a_worker_for_each_core(monkeypatch):
     assert workers_for(Execution(device="cpu", backend="stacked"), CPU) == 1
     monkeypatch.setattr(workers, "available", lambda: False)
     assert workers_for(Execution(device="cpu", workers=3), CPU) == 1
-
-
-@pytest.mark.parametrize("count", [0, -1, 2.0, True])
-def test_a_wrong_number_of_workers_is_refused(count):
-    data = load("digits")
-    execution = dataclasses.replace(Execution(device="cpu"), workers=count)
-    with pytest.raises(InvalidInput, match="workers"):
-        simulate(validated(Config(rounds=1)), data, make_partition("dirichlet:0.3", data, 5), (0,), execution)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from contextlib import suppress
@@ -13,11 +12,9 @@ from typing import Any
 
 import psutil
 
-from tests.pipeline.running import BIN, kill_all
+from tests.pipeline.running import environment_of, kill_all
 from tests.pipeline.running import workers as workers_of
-from tests.repository import commit, copy_files
-
-NOT_INHERITED = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
+from tests.repository import commit, copy_files, replace_text
 
 TABLE = """\
 title: A table to be harmed
@@ -63,8 +60,7 @@ class Checkout:
         copy_files(root, "dvc.lock", "reports/", "results/", "tests/")
         checkout = cls(root)
         checkout.table.write_text(TABLE)
-        params = root / "params.yaml"
-        params.write_text(params.read_text().replace("- digits", "- small"))
+        replace_text(root / "params.yaml", "- digits", "- small")
         commit(root)
         assert checkout.run("dvc", "repro", "--quiet", "partition@small") == 0, checkout.said
         return checkout
@@ -77,17 +73,11 @@ class Checkout:
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start ``command``, by default `dvc repro` of the sweep, in a process group as a terminal does."""
-        inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-        own = {
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(self.root),
-            "OMP_NUM_THREADS": "1",
-        }
         whole = command or ("dvc", "repro", "--single-item", "train-sweep@small")
         process = subprocess.Popen(
             ("env", "--default-signal=INT", *whole),  # which shells ignore in the background
             cwd=self.root,
-            env=inherited | own | environment,
+            env=environment_of(self.root) | environment,
             stdout=self._said.open("ab"),
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -15,6 +15,7 @@ from pfl.core.errors import InvalidInput
 from pfl.engine import checkpoint
 from pfl.engine.simulation import Result
 from pfl.run.simulate import simulate
+from tests.conftest import interrupt
 from tests.refusal import refusal
 
 CONFIG = Config(
@@ -22,30 +23,16 @@ CONFIG = Config(
 )
 
 
-class Interrupted(Exception):  # noqa: N818
-    pass
-
-
 @pytest.fixture
 def run(dataset, partition, checkpointed) -> Callable[..., Result]:
     """Runs a simulation with checkpoints in ``tmp_path``."""
-
-    def simulation(until: int = CONFIG.rounds, on_round=lambda *_: None) -> Result:
-        def watch(round, rounds, newest):
-            if round > until:
-                raise Interrupted
-            on_round(round, rounds, newest)
-
-        return simulate(CONFIG, dataset, partition, (0,), checkpointed, watch)[0]
-
-    return simulation
+    return lambda **options: simulate(CONFIG, dataset, partition, (0,), checkpointed, **options)[0]
 
 
 @pytest.fixture
-def interrupted(run, tmp_path) -> Path:
+def interrupted(dataset, partition, checkpointed, tmp_path) -> Path:
     """The checkpoint of a simulation that was interrupted after half of its rounds."""
-    with pytest.raises(Interrupted):
-        run(until=2)
+    interrupt(3, CONFIG, dataset, partition, (0,), checkpointed)
     return tmp_path / CHECKPOINT
 
 

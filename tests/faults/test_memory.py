@@ -28,7 +28,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     Collects the sizes of the stacks that were tried in training.
     """
     tried = []
-    train, collect = StackedBackend._train, stacked._collect
+    train, for_all_clients = StackedBackend._train, stacked.for_all_clients
 
     def train_two(backend, task):
         tried.append(len(task.clients))
@@ -36,13 +36,13 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return train(backend, task)
 
-    def collect_forty(program, statistic, tensors, state, samples, images, each):
-        if images > 40:
+    def evaluate_forty(function, params, state, x, labels, *more):
+        if labels.numel() > 40:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return collect(program, statistic, tensors, state, samples, images, each)
+        return for_all_clients(function, params, state, x, labels, *more)
 
     monkeypatch.setattr(StackedBackend, "_train", train_two)
-    monkeypatch.setattr(stacked, "_collect", collect_forty)
+    monkeypatch.setattr(stacked, "for_all_clients", evaluate_forty)
     return tried
 
 

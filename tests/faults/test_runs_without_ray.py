@@ -19,6 +19,7 @@ from pfl.run.trials import Trial, json_ready
 from pfl.run.validation import validated
 from tests.command import pfl
 from tests.conftest import make_trial
+from tests.pipeline.running import json_lines
 
 PFL = (sys.executable, "-m", "pfl", "run-trials")
 
@@ -32,10 +33,6 @@ def trial() -> Trial:
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return pfl("run-trials", *map(str, arguments))
-
-
-def rows(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.mark.slow
@@ -53,7 +50,7 @@ def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(
     assert not resumed.exists()
     resumed.write_text('{"key": "cut off, as a full disk leaves a line')
     assert "trials run: 1;" in run(*command[len(PFL) :]).stdout
-    assert rows(whole)[0]["metrics"] == json.loads(resumed.read_text().splitlines()[1])["metrics"]
+    assert json_lines(whole)[0]["metrics"] == json.loads(resumed.read_text().splitlines()[1])["metrics"]
     assert not list((tmp_path / "under-way").iterdir())
 
 
@@ -70,7 +67,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     assert "trials run: 1;" in done.stdout
     assert "trials failed: 2; run the same command to retry them" in done.stderr
     assert done.returncode == 1
-    assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys
+    assert [row["key"] for row in json_lines(tmp_path / "trials.rows.jsonl")] == quick.keys
 
 
 def test_an_error_in_a_trial_is_told_with_its_traceback(trial, tmp_path, monkeypatch):

@@ -101,14 +101,6 @@ BLOCKS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def memory_full_of_nan():
     """Every new tensor is filled with NaN: what reads a lane that nobody wrote shows it."""
@@ -353,8 +345,8 @@ def test_a_batch_of_few_images_is_left_to_torch(name, fewest, monkeypatch):
     assert takes_kernels(net, IMAGES[:fewest], monkeypatch)
 
 
-def two_threads(*_):
-    torch.set_num_threads(2)
+def two_threads(_, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
 
 
 def another_cpu(_, monkeypatch):
@@ -426,14 +418,9 @@ def test_hidden_linear_layers_are_products_of_tiles(images, widths):
         assert error < 2 * torchs + 0.01 * expected.norm()
 
 
-@pytest.fixture
-def no_bf16_instructions(monkeypatch):
+def test_autocast_is_torchs_without_the_instructions(monkeypatch):
     choose("fp32", monkeypatch)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-
-
-@pytest.mark.usefixtures("no_bf16_instructions")
-def test_autocast_is_torchs_without_the_instructions(monkeypatch):
     net = MODELS["lenet5_bn"]((3, 32, 32), 10).eval()
     with autocast():
         assert not takes_kernels(net, IMAGES, monkeypatch)

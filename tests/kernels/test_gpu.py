@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,11 +15,12 @@ from pfl.engine.groups import bind
 from pfl.kernels import gpu, gpu_convolution, gpu_layers
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Linear
+from tests.command import python
+from tests.repository import ROOT
 
 pytest.importorskip("triton")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROOT = Path(__file__).parents[2]
 CLIENTS, IMAGES = 2, 3
 KERNELS = "pfl.kernels.triton_kernels"
 
@@ -221,11 +219,8 @@ def test_images_are_chosen_and_scaled_as_torch_does(shape):
 @pytest.mark.slow
 def test_every_kernel_compiles_for_an_old_gpu_and_for_a_new_one_in_each_type(tmp_path):
     targets = ("75:float32", "90:float32", "90:bfloat16")
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, "tests/kernels/compiling.py", *targets]
-    ended = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    ended = python("tests/kernels/compiling.py", *targets, env=environment, cwd=ROOT)
     twice = "convolve", "input_gradient", "weight_gradient", "narrow_weight_gradient"
     four_times = (
         "narrow_convolve",

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl.core.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
 from pfl.models._network import Network
-from tests.conftest import simulation_of
+from tests.methods.toy import after_rounds
 
 LR = 0.1
 BATCH_SIZE = 8
@@ -24,10 +23,8 @@ def begun(
     method: str, dataset: Dataset, partition: Partition, model: str = "lenet5", **changes: Any
 ) -> tuple[Simulation, Server]:
     """A simulation before its first round, with one local epoch of minibatches in a fixed order."""
-    usual: dict[str, Any] = {"rounds": 9, "epochs": 1, "batch_size": BATCH_SIZE, "lr": LR, "eval_every": 9}
-    config = Config(method=method, model=model, dtype="float64", batch_order="fixed", **{**usual, **changes})
-    simulation = simulation_of(config, dataset, partition)
-    return simulation, simulation.runs[0].server
+    changes = {"batch_order": "fixed", "batch_size": BATCH_SIZE, "lr": LR, "eval_every": 9, **changes}
+    return after_rounds(method, dataset, partition, 0, model=model, **changes)
 
 
 def minibatches(server: Server, client: int) -> list[tuple[Tensor, Tensor]]:

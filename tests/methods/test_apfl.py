@@ -12,22 +12,15 @@ from pfl.methods.apfl import APFL, WEIGHT_DECAY
 from tests.methods import toy
 
 PERSONAL = torch.tensor([[0.0, 1.0], [0.5, 0.0]], dtype=torch.float64)
-
-
-def client(alpha: float):
-    participant = toy.client([[1.0, 0.0], [0.0, 2.0]], {"alpha": torch.tensor(alpha, dtype=torch.float64)})
-    with_personal_model(participant.net)
-    tensors = dict(participant.net.named_parameters()) | {"personal.head.weight": PERSONAL}
-    return dataclasses.replace(
-        participant, params={name: tensor.detach() for name, tensor in tensors.items()}
-    )
-
-
 PARAMETERS = ("head.weight", "head.bias", "personal.head.weight", "personal.head.bias")
 
 
 def learner(alpha: float):
-    return dataclasses.replace(client(alpha), trained=PARAMETERS)
+    client = toy.client([[1.0, 0.0], [0.0, 2.0]], {"alpha": torch.tensor(alpha, dtype=torch.float64)})
+    with_personal_model(client.net)
+    tensors = dict(client.net.named_parameters()) | {"personal.head.weight": PERSONAL}
+    params = {name: tensor.detach() for name, tensor in tensors.items()}
+    return dataclasses.replace(client, params=params, trained=PARAMETERS)
 
 
 def samples(padded):

@@ -11,11 +11,7 @@ from pfl.engine.mixing import mixed
 from pfl.methods.fedcac import FedCAC
 from pfl.run.validation import validated, warnings_of
 from tests.methods.scripted import models, scripted
-from tests.methods.toy import after_rounds
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
+from tests.methods.toy import after_rounds, tensor
 
 
 def server(start, end, round=1, rounds=10):

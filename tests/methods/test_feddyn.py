@@ -33,24 +33,6 @@ def test_the_drift_of_the_participants_accumulates_and_corrects_the_mean():
         assert drifts[:, 0].tolist() == pytest.approx(drift)
 
 
-def test_the_server_step_is_the_paper_s():
-    alpha, h, model = 0.1, 0.0, 0.0
-    simulation = scripted(
-        "feddyn",
-        lambda _p, round, client: 0.3 * client - 0.1 * round,
-        [6] * 4,
-        participation=0.5,
-        alpha=alpha,
-    )
-    server = simulation.runs[0].server
-    for round in range(1, 4):
-        simulation.advance()
-        moves = [0.3 * client - 0.1 * round for client in server.participants.tolist()]
-        h -= alpha / 4 * sum(moves)
-        model = model + sum(moves) / 2 - h / alpha
-        assert models(simulation)[0] == pytest.approx(model)
-
-
 def test_the_local_gradient_holds_drift_and_distance():
     start = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     drift = {"head.weight": torch.tensor([[0.5, 0.0], [0.0, 2.0]], dtype=torch.float64)}

@@ -88,6 +88,7 @@ def test_the_terms_weights_decay_to_a_floor_and_0_stays_0(dataset, partition):
 def test_the_generator_learns_from_the_clients_own_heads_by_their_share_of_a_class():
     # Client 0 has 3 of 4 samples of class 0, client 1 the other; the generator always gives (1, 0).
     server = SimpleNamespace(
+        groups={"head": ["head.weight", "head.bias"]},
         participants=torch.tensor([0, 1]),
         label_counts=torch.tensor([[3.0, 1.0], [1.0, 1.0]]).double(),
         uploads={
@@ -108,6 +109,7 @@ def test_the_generator_learns_from_the_clients_own_heads_by_their_share_of_a_cla
 def test_diversity_compares_all_pairs_of_features_and_noises():
     state, y = state_of_generator(), torch.tensor([0, 1, 1])
     server = SimpleNamespace(
+        groups={"head": ["head.weight", "head.bias"]},
         participants=torch.tensor([0]),
         label_counts=torch.tensor([[3.0, 1.0]]).double(),
         uploads={"head.weight": torch.zeros(1, 2, 2).double(), "head.bias": torch.zeros(1, 2).double()},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -15,12 +17,8 @@ def split_of(epochs, **hyper):
     """Epochs of the head and of the extractor, and whether the user is warned."""
     config = validated(Config(method="fedrep", hyperparameters=hyper, epochs=epochs))
     method = FedRep(**config.hyperparameters)
-
-    class Server:
-        pass
-
-    Server.config = config
-    return [phase.epochs for phase in method.phases(Server)], bool(warnings_of(config))
+    phases = method.phases(SimpleNamespace(config=config))
+    return [phase.epochs for phase in phases], bool(warnings_of(config))
 
 
 @pytest.mark.parametrize(

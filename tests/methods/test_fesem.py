@@ -58,12 +58,6 @@ def test_an_absent_client_keeps_its_cluster_and_gets_its_model():
     assert models(simulation) == pytest.approx([13, 13, 13, -10, -10, -10])
 
 
-def test_one_cluster_never_seen_clients_included_is_one_global_model():
-    simulation = scripted("fesem", lambda *_: 1.0, SIZES, participation=0.5, clusters=1)
-    simulation.advance()
-    assert models(simulation) == pytest.approx([1.0] * 6)
-
-
 def test_more_clusters_than_uploads_wait_for_clients_to_fill_them():
     def script(_purpose, _round, client):
         return 10.0 * client

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+import pfl
 from pfl.core.config import Config
 from pfl.run.validation import validated, warnings_of
 from tests.methods.scripted import scripted
@@ -24,6 +26,13 @@ def test_fedbn_shares_everything_but_batch_norm(dataset, partition):
 @pytest.mark.parametrize("model", ["resnet8", "mobilenet_v2", "lenet5_bn"])
 def test_batch_norm_is_found_whatever_its_modules_are_called(model):
     assert warnings_of(validated(Config(method="fedbn", model=model))) == ()
+
+
+def test_fedbn_trains_networks_of_other_samples():
+    rng = np.random.default_rng(0)
+    series = pfl.from_arrays(rng.normal(size=(80, 6, 20)).astype(np.float32), np.arange(80) % 3)
+    (run,) = pfl.simulate("fedbn", series, model="cnn1d", clients=4, rounds=1, epochs=1, progress=False)
+    assert run.metrics.rounds[-1].round == 1
 
 
 def test_fedbn_without_batch_norm_is_a_warning_not_an_error():

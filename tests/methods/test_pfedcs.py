@@ -10,17 +10,14 @@ from pfl.engine.client_store import ClientStore
 from pfl.methods.pfedcs import PFedCS, farthest_candidate
 from pfl.models._network import Network
 from tests.methods.scripted import scripted
-from tests.methods.toy import after_rounds
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
+from tests.methods.toy import after_rounds, tensor
 
 
 def server(heads=((0.0,), (1.0,), (3.0,)), sizes=None, round=1, rounds=10, participants=None):
     heads = tensor(heads)
     return SimpleNamespace(
         store=ClientStore({"head.weight": heads, "head.bias": 10 * heads}, len(heads)),
+        groups={"head": ["head.weight", "head.bias"]},
         sizes=tensor(sizes or [1] * len(heads)),
         clients=len(heads),
         participants=torch.arange(len(heads)) if participants is None else torch.tensor(participants),

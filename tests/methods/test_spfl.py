@@ -11,10 +11,7 @@ from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Identity, check_rows
 from pfl.methods.spfl import SPFL
 from tests.methods.scripted import history, models, scripted
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
+from tests.methods.toy import tensor
 
 
 def refreshed(copies, **hyper):

@@ -8,20 +8,16 @@ import pytest
 
 from pfl.engine.simulation import BYTES_PER_SCALAR
 from pfl.run.simulate import simulate
-from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG
 
-CLIENTS = 6
 WHOLE = ("clusterfl", "ditto", "feddyn", "fedprox", "fedupdate")
 WHOLE += ("fesem", "perfedavg", "pfedhn", "pfedme", "pfedsim")
 
 
 @pytest.mark.parametrize("method", WHOLE)
-def test_a_participant_receives_a_model_and_sends_one(method):
-    data = make_dataset()
-    clients = make_clients(data, sizes=[20, 9, 14, 5, 16, 12])
+def test_a_participant_receives_a_model_and_sends_one(method, dataset, partition):
     config = dataclasses.replace(CONFIG, method=method, rounds=2, participation=1.0, bn_stats="mixed")
-    (fedavg,) = simulate(dataclasses.replace(config, method="fedavg"), data, clients, (0,))
-    (result,) = simulate(config, data, clients, (0,))
-    assert result.metrics.bytes_down == fedavg.metrics.bytes_down > CLIENTS * 2 * BYTES_PER_SCALAR
+    (fedavg,) = simulate(dataclasses.replace(config, method="fedavg"), dataset, partition)
+    (result,) = simulate(config, dataset, partition)
+    assert result.metrics.bytes_down == fedavg.metrics.bytes_down > partition.clients * 2 * BYTES_PER_SCALAR
     assert result.metrics.bytes_up == fedavg.metrics.bytes_up

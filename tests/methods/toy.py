@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ from pfl.engine.simulation import Simulation
 from pfl.engine.state import State
 from pfl.models._network import Network
 from tests.conftest import simulation_of
+
+
+def tensor(values: Sequence[Any]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def client(head: list[list[float]], state: State | None = None, **params: Tensor) -> Client:
@@ -56,10 +60,9 @@ def after_rounds(
     backend: Backend | None = None,
     **changes: Any,
 ) -> tuple[Simulation, Server]:
-    """A simulation with lenet5_bn after so many rounds, and its server."""
-    config = Config(
-        method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes
-    )
+    """A simulation, by default with lenet5_bn, after so many rounds, and its server."""
+    usual: dict[str, Any] = {"model": "lenet5_bn", "rounds": 9, "epochs": 1, "batch_size": 8}
+    config = Config(method=method, dtype="float64", **{**usual, **changes})
     simulation = simulation_of(config, dataset, partition, backend)
     for _ in range(rounds):
         simulation.advance()

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pipeline.sweep import preparation
 from pipeline.sweep.collection import in_memory
 from pipeline.sweep.scheduler import Scheduler
 from tests.pipeline.running import BIN
+from tests.repository import replace_text
 
 TABLE = """\
 title: A table for tests
@@ -49,6 +51,7 @@ MEASURED = Measured(0.5, 0.4, 1000.0, 1e8)
 HARDWARE = Hardware("a CPU", 2, 1, None, "cpu", "loop")
 VERSIONS = Versions("3.11.9", "2.15.0", "0.1.0")
 
+Edit = Callable[[str, str], str]
 Run = Callable[[Trial], list[Record]]
 
 add_commands(app)  # as the entry point does in a process of its own
@@ -75,19 +78,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def edit(project: Path) -> Callable[[str, str], None]:
+def edit(project: Path) -> Edit:
     """Replaces a text in the table's file."""
-
-    def replace(old: str, new: str) -> None:
-        file = project / "tables/small.yaml"
-        content = file.read_text()
-        assert old in content
-        file.write_text(content.replace(old, new))
-
-    return replace
+    return partial(replace_text, project / "tables/small.yaml")
 
 
-def prepare(edit: Callable[[str, str], None]) -> None:
+def prepare(edit: Edit) -> None:
     """Make data and partitions of a small table: 2 cells of 2 seeds, no search."""
     edit('  two: "pathological:2"\n', "")
     edit("search: {trials: 4}\n", "")
@@ -96,7 +92,7 @@ def prepare(edit: Callable[[str, str], None]) -> None:
 
 
 @pytest.fixture
-def prepared(project: Path, edit: Callable[[str, str], None]) -> Path:
+def prepared(project: Path, edit: Edit) -> Path:
     """A project after `prepare`."""
     prepare(edit)
     return project

@@ -16,7 +16,7 @@ from pipeline.report.summary import Summary, summarise
 from pipeline.spec.cells import cells as cells_of
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Table
-from pipeline.store.results import Results, load_results
+from pipeline.store.results import RecordedStep, Results, load_results
 from pipeline.store.rows import parse_record
 
 METHODS = {
@@ -174,15 +174,15 @@ def record_of(row: dict[str, Any]) -> Record:
     return parse_record(json.dumps(row).encode())
 
 
-def failed_row(row: dict[str, Any], cause: str = "out of memory") -> dict[str, Any]:
+def failed_row(row: dict[str, Any]) -> dict[str, Any]:
     """The line that stands in for ``row`` where the trial failed."""
     unknown = ("metrics", "measured", "hardware", "versions")
-    return {name: value for name, value in row.items() if name not in unknown} | {"error": cause}
+    return {name: value for name, value in row.items() if name not in unknown} | {"error": "out of memory"}
 
 
-def diverge(trial: dict[str, Any], seed: int = 0, number: int = 3) -> None:
-    """Let the training of a seed of a cell's trial diverge in a round."""
-    trial["records"][seed]["metrics"]["diverged_at"] = number
+def diverge(trial: dict[str, Any], seed: int = 0) -> None:
+    """Let the training of a seed of a cell's trial diverge in the third round."""
+    trial["records"][seed]["metrics"]["diverged_at"] = 3
 
 
 def fail(trial: dict[str, Any], *seeds: int) -> None:
@@ -198,7 +198,6 @@ def fake_results(
     seeds: int = 3,
     search: int = 0,
     clients: int = 20,
-    rounds: int = 30,
     table: str = "fake",
     published: dict[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -213,7 +212,7 @@ def fake_results(
         for place, method in enumerate(chosen):
             cell = f"{setting}/{method}"
             level = 35 + 4 * place + 3 * column + float(rng.normal(0, 2))
-            shared = {"clients": clients, "rounds": rounds, "table": table}
+            shared = {"clients": clients, "table": table}
             pinned = HYPERPARAMETERS.get(method, {})
             reached = [level + float(rng.normal(0, 0.7)) for _ in range(seeds)]
             entry: dict[str, Any] = {
@@ -232,7 +231,7 @@ def fake_results(
             for trial in range(search):
                 lr = 0.05 if trial == 0 else round(0.05 * 2 ** float(rng.normal()), 4)
                 validated = level + float(rng.normal(0, 2))
-                entry["searched"].append(search_step(cell, trial, lr, validated, pinned, rounds))
+                entry["searched"].append(search_step(cell, trial, lr, validated, pinned, **shared))
             if search:
                 best = max(entry["searched"], key=value_of)
                 number, lr = best["number"], best["params"]["lr"]
@@ -253,7 +252,7 @@ def fake_results(
             "dataset": "digits",
             "model": "cnn_digits",
             "clients": clients,
-            "schedule": {"participation": 0.5, "rounds": rounds, "epochs": 2, "batch_size": 16, "lr": 0.05},
+            "schedule": {"participation": 0.5, "rounds": 30, "epochs": 2, "batch_size": 16, "lr": 0.05},
             "settings": {
                 setting: {
                     "label": SETTINGS[setting][0],
@@ -293,12 +292,24 @@ def results_by_row(settings: int = 1, **accuracies: tuple[float, ...]) -> dict[s
 
 
 def search_step(
-    cell: str, number: int, lr: float, accuracy: float, params: dict[str, Any] | None = None, rounds: int = 30
+    cell: str,
+    number: int,
+    lr: float,
+    accuracy: float,
+    params: dict[str, Any] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """A trial of a search, which reached ``accuracy`` in the last round."""
-    row = ledger_row(cell, phase="search", lr=lr, accuracy=accuracy, rounds=rounds)
+    row = ledger_row(cell, phase="search", lr=lr, accuracy=accuracy, **options)
     row["key"] = hashlib.sha256(json.dumps([row["key"], number]).encode()).hexdigest()
     return {"number": number, "params": {**(params or {}), "lr": lr}, "records": [row]}
+
+
+def recorded_step(
+    trial: int, until: int, value: float | None, samples: int | None, seed: int = 0, **params: Any
+) -> RecordedStep:
+    """A step of a search, as results keep it."""
+    return RecordedStep(trial, seed, until, params, value, samples, error=None)
 
 
 def value_of(step: dict[str, Any]) -> float:

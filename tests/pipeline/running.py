@@ -1,18 +1,30 @@
-"""Watching, and ending, a sweep that runs as a process of its own in the working directory."""
+"""Starting, watching and ending commands that run as processes of their own, and what they leave."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 BIN = Path(sys.executable).parent
+LOCAL = Path(".sweeps/ledger/small.jsonl")
+PUBLISHED = Path("results/ledger/small.jsonl")
+NOT_INHERITED = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
+
+
+def environment_of(root: Path) -> dict[str, str]:
+    """The environment of commands that run the code of a checkout."""
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    return {**inherited, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
 
 
 def finished(process: subprocess.Popen[str]) -> str:
@@ -72,5 +84,9 @@ def checkpoints() -> list[Path]:
 
 
 def rows() -> list[dict]:
-    path = Path(".sweeps/ledger/small.jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return json_lines(LOCAL)
+
+
+def json_lines(file: Path) -> list[Any]:
+    """The values of a file's lines; none where there is no file."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

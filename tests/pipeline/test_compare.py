@@ -20,6 +20,7 @@ from pipeline.sweep import preparation
 from tests.command import pfl
 from tests.pipeline.conftest import fill_ledger
 from tests.pipeline.fake_results import SETTINGS, fake_results, summary_of
+from tests.pipeline.running import LOCAL
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def test_of_a_method_among_the_rows_of_a_table_only_the_method_is_run(tables, ra
 
 
 def test_rows_that_the_ledger_lacks_are_not_run_beside_a_method(tables, caplog):
-    (tables / ".sweeps/ledger/small.jsonl").unlink()
+    (tables / LOCAL).unlink()
     frame = compare("small", method="fedper").set_index("row")
     assert frame["status"]["FedProx"] == "not run"
     assert (

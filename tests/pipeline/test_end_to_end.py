@@ -14,10 +14,10 @@ import pytest
 
 from pfl.engine.metrics import Metrics
 from pipeline.store.results import load_results
-from tests.pipeline.running import BIN
-from tests.repository import commit, copy_files
-from tests.test_fingerprint import METHOD, NETWORK, replace
-from tests.test_registry import install
+from tests.pipeline.running import BIN, environment_of, json_lines
+from tests.repository import commit, copy_files, replace_text
+from tests.test_fingerprint import METHOD
+from tests.test_registry import SHALLOW, install
 
 pytestmark = pytest.mark.slow
 
@@ -56,13 +56,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(clone: Path) -> Run:
     """Runs a command in the clone, with the clone's code."""
-    environment = {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(clone),
-        "OMP_NUM_THREADS": "1",
-    }
-    environment.pop("DATA_SOURCE", None)
+    environment = environment_of(clone)
 
     def in_clone(
         *command: str, check: bool = True, cwd: Path = clone, **more: str
@@ -84,17 +78,11 @@ def run(clone: Path) -> Run:
 
 def rows(clone: Path) -> dict[str, dict]:
     """The ledger's rows by key."""
-    lines = (clone / ".sweeps/ledger/tiny.jsonl").read_text().splitlines()
-    return {row["key"]: row for row in map(json.loads, lines)}
+    return {row["key"]: row for row in json_lines(clone / ".sweeps/ledger/tiny.jsonl")}
 
 
 def results(clone: Path) -> dict:
     return json.loads((clone / "results/tiny/results.json").read_text())
-
-
-def change(clone: Path, old: str, new: str) -> None:
-    table = clone / "tables/tiny.yaml"
-    table.write_text(table.read_text().replace(old, new))
 
 
 def test_the_life_of_a_table(clone, run):
@@ -128,24 +116,24 @@ def test_the_life_of_a_table(clone, run):
         assert f"Stage '{stage}@tiny' didn't change, skipping" in again
     assert rows(clone) == first
 
-    change(clone, "mu: 0.1", "mu: 0.5")
+    replace_text(clone / "tables/tiny.yaml", "mu: 0.1", "mu: 0.5")
     run("dvc", "exp", "run", "--name", "second")
     second = rows(clone)
     assert first.items() < second.items()
     assert {second[key]["method"] for key in second.keys() - first.keys()} == {"fedprox"}
 
-    change(clone, "mu: 0.5", "mu: 0.9")
+    replace_text(clone / "tables/tiny.yaml", "mu: 0.5", "mu: 0.9")
     run("dvc", "exp", "run", "--name", "third")
     third = rows(clone)
     run("dvc", "exp", "apply", "second")
     assert len(published.read_text().splitlines()) < len(third), "apply was to shorten the published file"
-    change(clone, "mu: 0.5", "mu: 0.9")
+    replace_text(clone / "tables/tiny.yaml", "mu: 0.5", "mu: 0.9")
     run("dvc", "repro", "--force")
     assert rows(clone) == third
     assert results(clone)["trials_run"] == 0
-    assert {json.loads(line)["key"] for line in published.read_text().splitlines()} == third.keys()
+    assert {row["key"] for row in json_lines(published)} == third.keys()
 
-    replace(clone / "pipeline/sweep/train_sweep.py", "computed, {", "computed by edited code, {")
+    replace_text(clone / "pipeline/sweep/train_sweep.py", "computed, {", "computed by edited code, {")
     said = run("dvc", "exp", "run", "--temp", "--name", "part", "-S", "subset.methods=[fedprox]").stdout
     assert "tiny: 1 cell," in said
     assert "computed by edited code" in said
@@ -180,12 +168,12 @@ def plugins_gone_afterwards(clone: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("plugins_gone_afterwards")
 def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs_anything(clone, run):
     """One test, as each step starts where the last one ended."""
-    install(clone / "plugins", "pfl.models", "shallow", NETWORK)
+    install(clone / "plugins", "pfl.models", "shallow", SHALLOW)
     shutil.copytree(clone / "plugins/site/mine", clone / "plugins/site/network")
     points = "[pfl.models]\nshallow = network.shallow\n[pfl.methods]\nhalfway = mine.halfway\n"
     (clone / "plugins/site/mine-1.0.dist-info/entry_points.txt").write_text(points)
     (clone / "plugins/site/mine/halfway.py").write_text(textwrap.dedent(METHOD).replace("group()", '"head"'))
-    replace(clone / "plugins/site/mine/halfway.py", "        from helping import group\n", "")
+    replace_text(clone / "plugins/site/mine/halfway.py", "        from helping import group\n", "")
     (clone / "tables/plugins.yaml").write_text(PLUGINS)
     (clone / "params.yaml").write_text(PARAMS.replace("[tiny]", "[plugins]"))
     commit(clone)
@@ -195,14 +183,14 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
     assert "plugin mine 1.0" in (clone / "results/plugins/report/README.md").read_text()
 
-    replace(clone / "pfl/engine/groups.py", '"""Parameter groups', '"""Groups of parameters')
-    replace(clone / "plugins/site/mine/halfway.py", '"""Halfway', '"""In the middle')
-    replace(clone / "pipeline/report/templates/README.md.j2", "\n# ", "\n#  ")
+    replace_text(clone / "pfl/engine/groups.py", '"""Parameter groups', '"""Groups of parameters')
+    replace_text(clone / "plugins/site/mine/halfway.py", '"""Halfway', '"""In the middle')
+    replace_text(clone / "pipeline/report/templates/README.md.j2", "\n# ", "\n#  ")
     said = run("dvc", "repro", **path).stdout
     assert known in said
     assert "Running stage 'report@plugins'" in said
 
-    replace(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
+    replace_text(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
     reasons = run("pfl", "ledger", "why", "plugins", **path).stdout
     assert "1 run of dir/fedavg: in the ledger" in reasons
     assert "halfway changed, and behaviours.json does not list it" in reasons
@@ -210,7 +198,7 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     assert ran in said
     assert "plugins: 1 run computed, 1 from the ledger" in said
 
-    replace(clone / "plugins/site/network/shallow.py", "16", "24")
+    replace_text(clone / "plugins/site/network/shallow.py", "16", "24")
     assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
 
 

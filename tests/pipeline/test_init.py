@@ -15,8 +15,7 @@ from pipeline.spec.prior import prior_file
 from pipeline.spec.published import published_cells
 from pipeline.spec.table import load_table
 from tests.command import pfl
-
-ROOT = Path(__file__).parents[2]
+from tests.repository import ROOT
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.running import BIN
+from tests.pipeline.running import BIN, json_lines
 from tests.repository import ROOT, commit
 
 pytestmark = pytest.mark.slow
@@ -32,16 +31,17 @@ seeds: [0]
 """
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., str]:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Runs a command in a virtual environment with the wheel, and with this one's libraries."""
+    folder = tmp_path_factory.mktemp("installed")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "wheel"],
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder / "wheel"],
         cwd=ROOT,
         check=True,
     )
-    (wheel,) = (tmp_path / "wheel").iterdir()
-    place = tmp_path / "venv"
+    (wheel,) = (folder / "wheel").iterdir()
+    place = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (place / "lib" / version / "site-packages/libraries.pth").write_text(sysconfig.get_path("purelib"))
@@ -67,7 +67,7 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(run, tmp_pat
     commit(study)
     assert "digits: 1 cell, 1 run" in run("pfl", "check", cwd=study / "tables")
     run("dvc", "repro", cwd=study)
-    (row,) = map(json.loads, (study / "results/ledger/digits.jsonl").read_text().splitlines())
+    (row,) = json_lines(study / "results/ledger/digits.jsonl")
     assert row["commit"].startswith("pfl-repro ")
     assert not row["dirty"]
     assert row["seed"] == 1
@@ -105,7 +105,7 @@ def test_a_project_with_published_records_reports_them_and_runs_only_the_method_
     assert "few-mine: 1 run computed, 0 from the ledger" in compared
     # 30 rounds of an equal method give equal numbers, so the interval over the clients is a point.
     assert re.search(r"FedPer +[0-9.]+ +\+0.00 \(\+0.00 to \+0.00, \d+ clients\)", compared)
-    (record,) = map(json.loads, (study / ".sweeps/ledger/few-mine.jsonl").read_text().splitlines())
+    (record,) = json_lines(study / ".sweeps/ledger/few-mine.jsonl")
     assert record["cell"] == "two-classes/mine"
 
 

@@ -6,15 +6,14 @@ import json
 import re
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from ruamel.yaml import YAML
 
 from pfl import __version__
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 CITATION = YAML(typ="safe").load(ROOT / "CITATION.cff")
 
 

@@ -70,7 +70,7 @@ def battery(monkeypatch: pytest.MonkeyPatch) -> Battery:
     monkeypatch.setattr(entering, "answers", battery.answers)
     monkeypatch.setattr("pfl.testing.battery.METHODS", Registry("method", "pfl.methods"))
     monkeypatch.setattr("pfl.testing.battery.METHODS._files", frozenset({"fedavg", "fedprox"}), raising=False)
-    monkeypatch.setattr(fingerprint, "components", lambda: dict(DIGESTS))
+    monkeypatch.setattr(fingerprint, "components", lambda *_: dict(DIGESTS))
     return battery
 
 

@@ -271,6 +271,19 @@ def test_a_class_that_is_no_dataclass_is_told_so():
         check_method(Undecorated, ["hyperparameters"])
 
 
+def test_a_phase_may_capture_a_tensor():
+    class Weighted(Averaging):
+        def phases(self, server):
+            weights = torch.ones(server.clients, dtype=torch.float64)
+
+            def loss(client, batch):
+                return weights.mean() * batch.cross_entropy(client.net(batch.x))
+
+            return (Phase(loss=loss),)
+
+    check_method(Weighted, ["hooks"])
+
+
 def test_a_negative_count_of_traffic_is_told():
     class Refunded(Averaging):
         def aggregate(self, server):

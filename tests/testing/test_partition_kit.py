@@ -127,6 +127,12 @@ def test_a_broken_partition_rule_is_told_so_in_one_line(rule):
         check_partition(partition, rules=[rule])
 
 
+def test_scarce_data_have_the_columns_that_a_rule_reads():
+    labels = np.arange(240) % 4
+    data = make_dataset(labels=labels, columns={"school": labels})
+    check_partition("by:school", data, rules=["scarcity"])
+
+
 def test_a_rule_that_divides_equally_meets_all_rules_also_on_other_data_and_by_its_name():
     check_partition(Equal)
     check_partition("equal,test=0.5")

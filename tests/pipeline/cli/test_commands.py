@@ -14,7 +14,7 @@ from pipeline.spec.table import Subset, Table
 from tests.command import pfl
 from tests.pipeline.conftest import printed
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
-from tests.repository import commit
+from tests.repository import commit, replace_text
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -40,8 +40,7 @@ def test_a_table_that_cannot_be_used_does_not_hide_the_others():
     for name in ("a name", "method", "value"):
         Path(f"tables/{name}.yaml").write_bytes(Path("tables/small.yaml").read_bytes())
     for name, old, new in (("method", "fedprox", "fedporx"), ("value", "mu: 0.1", "nu: 0.1")):
-        file = Path(f"tables/{name}.yaml")
-        file.write_text(file.read_text().replace(old, new))
+        replace_text(Path(f"tables/{name}.yaml"), old, new)
     done = pfl("tables")
     assert done.stdout.splitlines()[1].startswith("small ")
     said = (

@@ -12,8 +12,7 @@ from pipeline.evidence.answered_claims import write_claims
 from pipeline.spec.papers import paper_names
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.rows import read_rows
-
-ROOT = Path(__file__).parents[3]
+from tests.repository import ROOT
 
 
 @pytest.fixture(scope="module")

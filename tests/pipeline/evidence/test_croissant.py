@@ -60,15 +60,14 @@ def test_licence_authors_and_date_are_those_of_the_project(prepared):
 
 
 @pytest.mark.usefixtures("prepared")
-def test_a_file_of_the_data_set_has_its_official_address_and_a_copy_has_none():
+def test_a_file_of_the_data_set_has_its_official_address_and_a_copy_has_none(edit):
     manifest = json.loads(manifest_file("small").read_text())
     official, copy = "cifar-10-python.tar.gz", "copy.zip"
     manifest["datasets"]["cifar10"] = manifest["datasets"]["digits"] | {
         "source": {"files": [{"name": name, "bytes": 1, "sha256": "0" * 64} for name in (official, copy)]}
     }
     manifest_file("small").write_text(json.dumps(manifest))
-    table = Path("tables/small.yaml")
-    table.write_text(table.read_text().replace("dataset: digits", "dataset: cifar10"))
+    edit("dataset: digits", "dataset: cifar10")
     write_croissant("small", Path("out"))
     *files, _ = json.loads(Path("out/dir.json").read_text())["distribution"]
     addresses = {file["name"]: file["contentUrl"] for file in files}

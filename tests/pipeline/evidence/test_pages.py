@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,8 @@ from pipeline.report.formats import cell
 from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import REPORTS
 from pipeline.store.ledger import PUBLISHED
+from tests.repository import ROOT
 from tests.test_docs import anchors
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module", autouse=True)

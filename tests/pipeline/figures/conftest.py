@@ -9,8 +9,7 @@ import pytest
 
 from pipeline.spec.paths import PAPERS
 from pipeline.sweep import cluster
-
-ROOT = Path(__file__).parents[3]
+from tests.repository import ROOT
 
 
 @pytest.fixture

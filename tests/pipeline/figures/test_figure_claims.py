@@ -61,6 +61,12 @@ def test_what_was_not_run_is_not_judged():
     assert answer({"one": {"a": [1.0]}}, kind="peak", between=[2, 3]) == "open"
 
 
+def test_series_of_which_one_ends_early_are_compared_where_both_have_values():
+    early = {"one": {"a": [3.0, 1.0], "b": [2.0]}}
+    assert answer(early, kind="highest", series=["a"]) == "confirmed"
+    assert answer(early, kind="highest", series=["b"]) == "refuted"
+
+
 def test_a_finding_has_the_names_of_the_figure():
     labels = {"a": "Ours", "one": "CIFAR-10"}
     assert finding(labels=labels, kind="order", series=["a", "b"]).shown == "CIFAR-10: b (4) > Ours (3.33)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,11 +25,13 @@ from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.figures.conftest import run_here
+from tests.repository import replace_text
 
 OUT = Path("reports/figures")
 SMALL = {"rounds": 2, "epochs": 1, "dataset": "digits", "model": "cnn_digits"}
 
 pytestmark = pytest.mark.usefixtures("project")
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def made(name: str, **changes) -> dict:
@@ -41,34 +44,24 @@ def made(name: str, **changes) -> dict:
     ("name", "changes"),
     [
         ("fedsimsup-figure3", {"clients": 10}),
-        pytest.param(
-            "fedcac-figure6",
-            {"clients": 4, "settings": ["cifar10"], "methods": ["beta-0.1", "beta-0.2"]},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "spfl-figure6",
-            {"settings": ["cifar10-iid"], "methods": ["fedavg", "spfl"]},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("pfedsim-figure3", {"clients": 5}, marks=pytest.mark.slow),
-        pytest.param("pfedsim-figure1", {"clients": 3}, marks=pytest.mark.slow),
+        slow("fedcac-figure6", {"clients": 4, "settings": ["cifar10"], "methods": ["beta-0.1", "beta-0.2"]}),
+        slow("spfl-figure6", {"settings": ["cifar10-iid"], "methods": ["fedavg", "spfl"]}),
+        slow("pfedsim-figure3", {"clients": 5}),
+        slow("pfedsim-figure1", {"clients": 3}),
         ("pfedsim-figure2", {}),
-        pytest.param("pfedsim-similarities", {}, marks=pytest.mark.slow),
-        pytest.param("pfedcs-figure1", {}, marks=pytest.mark.slow),
-        pytest.param("fedcac-figure1b", {}, marks=pytest.mark.slow),
-        pytest.param("fedsimsup-figure4", {"clients": 5}, marks=pytest.mark.slow),
-        pytest.param("spfl-figure5", {"settings": ["cifar10-iid", "cifar10-noniid"]}, marks=pytest.mark.slow),
+        slow("pfedsim-similarities", {}),
+        slow("pfedcs-figure1", {}),
+        slow("fedcac-figure1b", {}),
+        slow("fedsimsup-figure4", {"clients": 5}),
+        slow("spfl-figure5", {"settings": ["cifar10-iid", "cifar10-noniid"]}),
     ],
 )
 def test_each_family(project, name, changes):
     options = SMALL | changes
     if name == "spfl-figure5":
-        text = (project / table_file(name)).read_text()
-        (project / table_file(name)).write_text(text.replace("iid:6", "iid:4"))
+        replace_text(project / table_file(name), "iid:6", "iid:4")
     if name == "fedcac-figure6":
-        text = (project / table_file(name)).read_text()
-        (project / table_file(name)).write_text(text.replace("dirichlet_client:0.1", "dirichlet:1.0"))
+        replace_text(project / table_file(name), "dirichlet_client:0.1", "dirichlet:1.0")
     content = made(name, **options)
     picture = (OUT / f"{name}.svg").read_text()
     assert "Reduced" in picture and "digits" in picture
@@ -111,15 +104,12 @@ def test_parts_are_made_together():
     assert {path.stem for path in OUT.glob("*.svg")} == {"fedcac-figure1a", "fedcac-figure1b"}
 
 
-def test_nothing_is_run_twice(project, monkeypatch):
+def test_nothing_is_run_twice(monkeypatch):
     for name in ("fedsimsup-figure3", "pfedsim-figure2"):
         first = made(name, **SMALL, clients=4)
-        monkeypatch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
-        again = made(name, **SMALL, clients=4)
-        monkeypatch.undo()
-        monkeypatch.chdir(project)
-        monkeypatch.setattr(cluster, "run", run_here)
-        assert again == first
+        with monkeypatch.context() as patch:
+            patch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
+            assert made(name, **SMALL, clients=4) == first
 
 
 @pytest.mark.parametrize("what", ["digest_of_modules", "code_digest"])
@@ -145,7 +135,8 @@ def test_the_measured_run_of_another_trial_is_not_taken_for_one():
 
 def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     file = project / "papers/pfedsim/figures/pfedsim-figure3.yaml"
-    file.write_text(file.read_text().replace("cifar10", "digits").replace("clients: 100", "clients: 5"))
+    replace_text(file, "cifar10", "digits")
+    replace_text(file, "clients: 100", "clients: 5")
     assert made("pfedsim-figure3")["changes"] == []
     with pytest.raises(InvalidInput, match="is already there, as pinned"):
         made("pfedsim-figure3", clients=4)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.table_report import write_report
-from tests.papers import copy_numbers
 from tests.pipeline.fake_results import cell_of, fail, fake_results, reach, write_results
+from tests.repository import copy_numbers
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
 

@@ -23,9 +23,9 @@ from pipeline.report.agreement import (
 from pipeline.report.verdicts import Verdict
 from pipeline.spec.paths import PAPERS, TABLES
 from pipeline.spec.published import published_cells
-from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, reach, results_by_row, summary_of
 from tests.pipeline.report.conftest import PUBLISHED, line_of, readme_of, realistic, report_of, small
+from tests.repository import copy_numbers
 
 
 def test_the_answer_comes_before_the_table(readme, page):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pipeline.report.provenance import changed_since, plugins
-from tests.papers import copy_numbers
 from tests.pipeline.fake_results import (
     DIGITS,
     SOURCES,
@@ -16,6 +15,7 @@ from tests.pipeline.fake_results import (
     record_of,
 )
 from tests.pipeline.report.conftest import PUBLISHED, readme_of, realistic, report_of, small
+from tests.repository import copy_numbers
 
 
 def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(tmp_path):

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.report.overview import write_overview
 from pipeline.report.table_report import publish
-from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, reach
-from tests.pipeline.report.conftest import PUBLISHED, report_of
+from tests.pipeline.report.conftest import PUBLISHED, line_of, report_of
+from tests.repository import copy_numbers
 
 TABLE = """\
 title: pFedSim, Table 3
@@ -30,6 +30,7 @@ methods: [local, fedavg, pfedsim]
 seeds: [0]
 published: {paper: pfedsim, table: "3"}
 """
+LINK = "[pFedSim, Table 3](tables/pfedsim-table3/README.md)"
 CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
 
 
@@ -60,16 +61,10 @@ def publish_report(results: dict, root: Path) -> None:
     publish(results["table"], root)
 
 
-def line_of(text: str, start: str) -> list[str]:
-    """The cells of a table's line, after the first."""
-    line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
-    return [cell.strip() for cell in line.split("|")[2:-1]]
-
-
 def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(root):
     text = write_overview(root).read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
-    columns = line_of(text, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
+    columns = line_of(text, LINK)
     assert columns == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert "| Table | Pinned cells run | Reproduced | Higher | Lower | Claims |" in text
 
@@ -151,7 +146,7 @@ def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
         "claim,place,published,published_shown,ours,ours_shown,held,run,few_seeds\n"
         "a,here,confirmed,,in part,,2,3,1\nb,here,confirmed,,refuted,,,,\nc,here,confirmed,,open,,,,\n"
     )
-    answers = line_of(write_overview(root).read_text(), "[pFedSim, Table 3](")[-1]
+    answers = line_of(write_overview(root).read_text(), LINK)[-1]
     assert answers == "1 refuted, 1 in part (in 2 of 3 columns run, one seed), 1 open"
 
 
@@ -178,11 +173,11 @@ def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_supersed
     report.write_text(report.read_text().replace("original pixels", "JPEG copy"))
     counted, superseded = write_overview(root).read_text().split("## Superseded")
     assert (
-        line_of(counted, "pFedSim, Table 3 ")
+        line_of(counted, "pFedSim, Table 3")
         == line_of(counted, "**All**")
         == ["0 of 6", "", "", "", "1 open"]
     )
-    columns = line_of(superseded, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
+    columns = line_of(superseded, LINK)
     assert columns == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert "overview.svg" not in counted + superseded
     assert not (root / "reports/overview.svg").exists()
@@ -233,7 +228,7 @@ def test_it_begins_with_what_was_learnt_over_all_papers(root):
 def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     shutil.rmtree(root / "reports")
     text = write_overview(root).read_text()
-    assert line_of(text, "pFedSim, Table 3 ")[0] == "0 of 6"
+    assert line_of(text, "pFedSim, Table 3")[0] == "0 of 6"
     assert "overview.svg" not in text
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pipeline.report import search_plots
-from pipeline.store.results import RecordedStep
 from tests.pipeline.fake_results import fail, fake_results, summary_of
-
-
-def step(trial: int, until: int, value: float | None, samples: int | None) -> RecordedStep:
-    return RecordedStep(trial, 0, until, {}, value, samples, error=None)
+from tests.pipeline.fake_results import recorded_step as step
 
 
 def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
@@ -17,7 +13,7 @@ def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
 
 
 def test_accuracies_of_earlier_rounds_and_of_other_seeds_are_not_among_the_best():
-    other = RecordedStep(0, 1001, 20, {}, 90.0, 100, error=None)
+    other = step(0, 20, 90.0, 100, seed=1001)
     steps = [step(0, 20, 50.0, 100), step(1, 5, 80.0, 25), step(1, 20, 55.0, 100), other]
     assert search_plots.progress(steps) == [(100, 50.0), (125, 50.0), (200, 55.0), (300, 55.0)]
 

@@ -11,8 +11,8 @@ import pytest
 from pfl.core.hyper import Hyperparameter
 from pipeline.report import search_tables
 from pipeline.report.summary import Summary
-from pipeline.store.results import RecordedStep
 from tests.pipeline.fake_results import cell_of, fake_results, search_step, summary_of
+from tests.pipeline.fake_results import recorded_step as step
 
 LR = Hyperparameter("learning rate", low=0.0, search=(0.001, 0.3), log=True)
 
@@ -20,10 +20,6 @@ LR = Hyperparameter("learning rate", low=0.0, search=(0.001, 0.3), log=True)
 @pytest.fixture(scope="module")
 def summary() -> Summary:
     return summary_of(fake_results(seeds=2, search=3))
-
-
-def step(trial: int, until: int, value: float | None, samples: int | None, **params) -> RecordedStep:
-    return RecordedStep(trial, 0, until, params, value, samples, error=None)
 
 
 def notes_of(results: dict) -> tuple[str, ...]:
@@ -109,10 +105,7 @@ def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():
 
 
 def test_a_validation_accuracy_is_that_of_the_comparison_and_not_of_the_seed_that_chose_the_trial():
-    steps = [
-        RecordedStep(1, seed, 20, {}, value, 10, error=None)
-        for seed, value in ((7, 90.0), (8, 80.0), (9, 82.0))
-    ]
+    steps = [step(1, 20, value, 10, seed) for seed, value in ((7, 90.0), (8, 80.0), (9, 82.0))]
     assert search_tables._validation(steps, 1) == 81.0
     assert search_tables._validation(steps[:1], 1) == 90.0
     assert search_tables._validation(steps, 2) is None

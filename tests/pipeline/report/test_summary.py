@@ -11,10 +11,8 @@ from tests.pipeline.fake_results import (
     diverge,
     fail,
     fake_results,
-    ledger_row,
     ledger_rows,
     reach,
-    record_of,
     results_by_row,
     summary_of,
 )
@@ -52,13 +50,6 @@ def test_a_time_has_no_rank():
     entries = [line.entries["cifar10-0.1"] for line in summary_of(results).pinned]
     assert all(entry.score for entry in entries)
     assert {entry.rank for entry in entries} == {None}
-
-
-def test_a_diverged_simulation_is_a_failure():
-    row = ledger_row()
-    assert record_of(row).failure is None
-    row["metrics"]["diverged_at"] = 12
-    assert record_of(row).failure == "diverged in round 12"
 
 
 def test_best_and_second_of_a_column_are_ranked():

@@ -232,15 +232,6 @@ def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
 # ---- mistakes ------------------------------------------------------------------------------------------
 
 
-def test_a_table_without_results_is_one_clear_line(tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/digits.yaml").touch()
-    with pytest.raises(
-        InvalidInput, match="table: digits is not accepted; expected a table whose data and records are here"
-    ):
-        write_report("digits", tmp_path)
-
-
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
     (tmp_path / "results/fake/report").write_text("a file in the way")

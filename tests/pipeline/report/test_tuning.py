@@ -16,9 +16,9 @@ ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pf
 """By row: of the pinned and of the selected configuration, by seed."""
 
 
-def results(**options: Any) -> dict[str, Any]:
+def results() -> dict[str, Any]:
     """A searched table of one setting, where tuning moves FedAvg to the first place."""
-    content = fake_results(settings=1, seeds=2, search=3, **options)
+    content = fake_results(settings=1, seeds=2, search=3)
     for row, both in ACCURACIES.items():
         cell = cell_of(content, f"{SETTING}/{row}")
         for name, accuracies in zip(("pinned", "selected"), both, strict=True):

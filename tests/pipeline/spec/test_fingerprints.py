@@ -10,7 +10,7 @@ from pipeline.spec.fingerprints import images, is_current
 
 def test_a_record_is_current_if_the_code_does_for_it_what_its_name_stands_for():
     config = validated(Config(method="fedavg"))
-    name = name_of(config, *images("digits")).name
+    name = name_of(config, *images("digits"))
     assert is_current(config.to_dict(), "digits", name)
     assert not is_current(config.to_dict(), "digits", "fedavg-0123456789ab")
 

@@ -13,6 +13,7 @@ from pipeline.spec.paths import table_names
 from pipeline.spec.table import Subset, load_table
 from pipeline.sweep.check import check_searched, check_tables
 from tests.refusal import refusal
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -57,9 +58,6 @@ def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
     assert said in refusal(check_tables)
 
 
-ROOT = Path(__file__).parents[3]
-
-
 @pytest.mark.parametrize("table", table_names(ROOT))
 def test_every_row_of_every_table_can_be_run_by_itself(table, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -83,11 +81,6 @@ def test_dvc_leaves_the_comments_of_params_yaml(tmp_path):
     apply_overrides(str(file), ["tables=[cifar10-short]", "subset.methods=[fedavg]", "subset.seeds=[0]"])
     comments = [line for line in text.splitlines() if "#" in line]
     assert [line for line in file.read_text().splitlines() if "#" in line] == comments
-
-
-def test_without_a_search_any_seed_may_be_left_out(edit):
-    edit("search: {trials: 4}\n", "")
-    assert load_table("small").part(Subset(seeds=[1])).seeds == [1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from pfl.core.errors import InvalidInput
 from pipeline.spec.axes import Row, Setting, target
 from pipeline.spec.published import PublishedCell, find, published_cells
-from tests.papers import copy_numbers
+from tests.repository import copy_numbers
 
 DIRICHLET = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1", clients=100)
 

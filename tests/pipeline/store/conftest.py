@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 
 import pytest
 
 from pfl.run.trials import Record
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
-
-LOCAL = Path(".sweeps/ledger/small.jsonl")
-PUBLISHED = Path("results/ledger/small.jsonl")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +25,3 @@ def row(ledger: Ledger) -> Record:
 
 def stamped(row: Record) -> Record:
     return dataclasses.replace(row, sources=SOURCES)
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]

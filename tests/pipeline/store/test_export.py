@@ -60,6 +60,13 @@ def test_every_searched_cell_names_the_search_as_its_source():
     assert sources["rounds"] == "ours: the paper does not say"
 
 
+def test_the_search_of_an_installed_package_is_named_by_its_version():
+    results = searched(lr=0.1)
+    results["sources"] = {"commit": "pfl-repro 0.2.0", "dirty": False, "sources": "1" * 64}
+    source = exported(results).sources["methods.local.settings.cifar10-0.1"]
+    assert "the search of fake (pfl-repro 0.2.0, 3 trials)" in source
+
+
 def test_a_cell_that_the_sweep_left_out_keeps_what_it_pins():
     results = searched(lr=0.1)
     results["cells"].remove(cell_of(results, CELL))

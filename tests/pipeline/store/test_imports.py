@@ -15,7 +15,8 @@ from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
 from tests.pipeline.fake_results import failed_row
-from tests.pipeline.store.conftest import LOCAL, PUBLISHED, lines, stamped
+from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
+from tests.pipeline.store.conftest import stamped
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def rows_file(project: Path, row: Record):
 def test_imported_rows_are_found_and_published_once(rows_file, row):
     assert import_rows([rows_file()]) == 1
     assert Ledger(SOURCES).get(row.key)
-    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
+    assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key]
     assert import_rows([rows_file()]) == 0
 
 
@@ -63,16 +64,16 @@ def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
     )
     assert import_rows([project / "rows.jsonl"]) == 2
     files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
-    assert [[line["key"] for line in lines(file)] for file in files] == [[first.key], [second.key]] * 2
+    assert [[line["key"] for line in json_lines(file)] for file in files] == [[first.key], [second.key]] * 2
 
 
 def test_rows_of_failed_trials_are_left_out_which_is_said(rows_file, row, caplog):
     file = rows_file()
-    failed = failed_row({**json.loads(file.read_text()), "key": row.key}, "out of memory")
+    failed = failed_row({**json.loads(file.read_text()), "key": row.key})
     file.write_text(file.read_text() + json.dumps(failed) + "\n")
     assert import_rows([file]) == 1
     assert caplog.messages == [f"{file}: ignored records of failed trials: 1"]
-    assert len(lines(LOCAL)) == 1
+    assert len(json_lines(LOCAL)) == 1
 
 
 def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
@@ -90,7 +91,7 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
     (project / "papers/mine/figures").mkdir(parents=True)
     (project / "papers/mine/figures/curves.yaml").touch()
     assert import_rows([rows_file(table="curves")]) == 1
-    assert len(lines(PUBLISHED.with_name("curves.jsonl"))) == 1
+    assert len(json_lines(PUBLISHED.with_name("curves.jsonl"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_of_several_files_a_damaged_one_is_named_and_none_is_added(rows_file, pr
 def test_a_record_in_two_files_is_imported_once(rows_file, project):
     copy = shutil.copy(rows_file(), project / "copy.jsonl")
     assert import_rows([project / "rows.jsonl", copy]) == 1
-    assert len(lines(LOCAL)) == 1
+    assert len(json_lines(LOCAL)) == 1
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04\xff\xfe", b"[" * 100_000])

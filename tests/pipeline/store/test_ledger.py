@@ -16,7 +16,8 @@ from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.rows import read_record
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of, with_metrics
-from tests.pipeline.store.conftest import LOCAL, PUBLISHED, lines, stamped
+from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
+from tests.pipeline.store.conftest import stamped
 
 EDITED = dataclasses.replace(SOURCES, dirty=True)
 
@@ -32,7 +33,7 @@ def other(ledger) -> Record:
 def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
     ledger.append(row)
     assert LOCAL.read_bytes() == stamped(row).to_line() + b"\n"
-    assert lines(LOCAL)[0].items() > stamped(row).to_json().items()
+    assert json_lines(LOCAL)[0].items() > stamped(row).to_json().items()
     assert Ledger(SOURCES).get(row.key) == stamped(row)
 
 
@@ -70,7 +71,7 @@ def test_a_row_with_an_error_is_kept_but_never_served(ledger, row):
     ledger.append(dataclasses.replace(row, result=None, error="ValueError: no"))
     assert ledger.get(row.key) is None
     assert Ledger(SOURCES).get(row.key) is None
-    assert lines(LOCAL)[0]["error"] == "ValueError: no"
+    assert json_lines(LOCAL)[0]["error"] == "ValueError: no"
 
 
 def test_what_is_known_of_a_key_is_its_result_or_else_its_last_failure(ledger, row):
@@ -137,7 +138,7 @@ def test_a_row_that_was_changed_is_told_in_a_line_and_its_trial_runs_again(ledge
     ran = finish(scheduler_of(reopened))
     assert sum(row.key in trial.keys for trial in ran) == 1
     publish("small")
-    assert lines(PUBLISHED)[-1]["key"] != key
+    assert json_lines(PUBLISHED)[-1]["key"] != key
 
 
 def test_a_row_whose_key_is_not_that_of_its_content_is_told_when_it_is_asked_for(ledger, row, other, caplog):
@@ -157,7 +158,7 @@ def test_a_row_that_occurs_twice_counts_once(ledger, row):
     assert reopened.get(row.key) == stamped(row)
     assert reopened.damaged == []
     publish("small")
-    assert len(lines(PUBLISHED)) == 1
+    assert len(json_lines(PUBLISHED)) == 1
 
 
 def test_a_row_that_one_file_has_as_it_was_written_is_served_although_another_is_damaged(ledger, row):
@@ -168,7 +169,7 @@ def test_a_row_that_one_file_has_as_it_was_written_is_served_although_another_is
     assert len(reopened.damaged) == 1
     assert reopened.get(row.key) == stamped(row)
     publish("small")
-    assert [line["metrics"] == json_ready(row.metrics) for line in lines(PUBLISHED)] == [False, True]
+    assert [line["metrics"] == json_ready(row.metrics) for line in json_lines(PUBLISHED)] == [False, True]
 
 
 def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, caplog):
@@ -192,7 +193,7 @@ def without_checksums(file: Path) -> None:
 def test_a_refused_row_is_kept_and_not_served_and_the_row_of_another_run_is(ledger, row):
     ledger.append(row)
     publish("small")
-    (line,) = lines(PUBLISHED)
+    (line,) = json_lines(PUBLISHED)
     refuse([Refusal("small", row.cell, "0", row.key, line["checksum"], "off by 3 points")])
     reopened = Ledger(SOURCES)
     assert reopened.get(row.key) is None
@@ -201,7 +202,7 @@ def test_a_refused_row_is_kept_and_not_served_and_the_row_of_another_run_is(ledg
     reopened.append(again)
     publish("small")
     assert Ledger(SOURCES).get(row.key).metrics == again.metrics
-    assert [line["key"] for line in lines(PUBLISHED)] == [row.key, row.key]
+    assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key, row.key]
 
 
 def test_a_list_of_refused_rows_that_is_damaged_is_one_line(project):
@@ -239,7 +240,7 @@ def test_a_key_can_have_a_row_with_further_moments(ledger, row):
     assert ledger.has(partial)
     publish("small")
     kept = [json_ready(partial.metrics), json_ready(whole.metrics)]
-    assert [line["metrics"] for line in lines(PUBLISHED)] == kept
+    assert [line["metrics"] for line in json_lines(PUBLISHED)] == kept
 
 
 def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
@@ -248,7 +249,7 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     ledger.append(row)
     publish("small")
     publish("small")
-    assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64, row.key]
+    assert [line["key"] for line in json_lines(PUBLISHED)] == ["e" * 64, row.key]
 
 
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
@@ -257,13 +258,13 @@ def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row
     PUBLISHED.unlink()
     assert Ledger(SOURCES).get(row.key)
     publish("small")
-    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
+    assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key]
 
 
 def test_a_row_of_an_edited_tree_says_so_and_is_not_published(row):
     Ledger(EDITED).append(row)
     publish("small")
-    assert lines(LOCAL)[0]["dirty"]
+    assert json_lines(LOCAL)[0]["dirty"]
     assert not PUBLISHED.exists()
 
 

@@ -10,14 +10,10 @@ from pfl.client_metrics import CLIENT_METRICS
 from pipeline.columns import COLUMNS
 from pipeline.sweep.check import check_tables
 from tests.command import python
-from tests.papers import copy_numbers
 from tests.refusal import refusal
+from tests.repository import copy_numbers
 
 pytestmark = pytest.mark.usefixtures("project")
-
-
-def test_a_table_in_order_is_summed_up():
-    assert check_tables() == ["small: 4 cells, about 64 runs"]
 
 
 def test_a_simulation_that_rows_share_is_counted_once(edit):

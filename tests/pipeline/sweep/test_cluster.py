@@ -15,10 +15,10 @@ import pytest
 from pipeline.report.table_report import write_report
 from pipeline.store.results import load_results
 from tests.pipeline.running import BIN, checkpoints, command_of, finished, rows, wait_until, workers
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 ROUNDS_OF_A_MINUTE = 3000
 
 

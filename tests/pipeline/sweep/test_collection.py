@@ -164,12 +164,6 @@ def test_a_selection_that_the_ledger_cannot_tell_is_one_line(edit, caplog):
     ]
 
 
-def test_a_table_without_records_is_one_line(removed):
-    shutil.rmtree(removed / ".sweeps")
-    with pytest.raises(InvalidInput, match="table: small is not accepted; expected a table whose"):
-        results("small")
-
-
 @pytest.fixture
 def own(project: Path, edit) -> Path:
     """The file of a user's own data, whose table has been prepared and whose runs are in the ledger."""

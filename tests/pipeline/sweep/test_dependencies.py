@@ -21,7 +21,8 @@ from pipeline.sweep.dependencies import code_digest, dependencies
 from pipeline.sweep.why import why
 from tests.faults.checkout import Checkout
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
-from tests.repository import ROOT
+from tests.pipeline.running import LOCAL
+from tests.repository import ROOT, replace_text
 
 SEARCH, RANGES = "pipeline/sweep/search.py", "pipeline/spec/search_space.py"
 SCORES = "pipeline/store/scores.py"
@@ -67,18 +68,10 @@ def digest(folder: Path) -> str:
     return code_digest(Code(["pipeline"], roots=[folder]), modules)
 
 
-def replace(file: Path, old: str, new: str) -> str:
-    """Replace a text that occurs in a file, and return the former content."""
-    content = file.read_text()
-    assert old in content
-    file.write_text(content.replace(old, new))
-    return content
-
-
 @pytest.mark.parametrize(("file", "old", "new"), EDITS.values(), ids=list(EDITS))
 def test_an_edit_of_what_decides_a_sweep_changes_the_digest_of_its_code(copy, file, old, new):
     before = digest(copy)
-    content = replace(copy / file, old, new)
+    content = replace_text(copy / file, old, new)
     assert digest(copy) != before
     (copy / file).write_text(content)
     assert digest(copy) == before
@@ -124,12 +117,11 @@ def test_a_method_s_search_range_counts_where_it_is_searched(monkeypatch, edit):
 def test_a_row_that_is_damaged_or_refused_counts(ledger):
     row = ledger.append(fake_run(scheduler_of(ledger).next())[0])
     before = dependencies("small", load_table("small"), Ledger(SOURCES))
-    file = Path(".sweeps/ledger/small.jsonl")
-    line = file.read_bytes()
+    line = LOCAL.read_bytes()
     refuse([Refusal("small", row.cell, "0", row.key, json.loads(line)["checksum"], "off by 3 points")])
     refused = dependencies("small", load_table("small"), Ledger(SOURCES))
     assert {name for name in before if before[name] != refused[name]} == {"refused"}
-    file.write_bytes(line.replace(b'"pooled":8', b'"pooled":9'))
+    LOCAL.write_bytes(line.replace(b'"pooled":8', b'"pooled":9'))
     damaged = dependencies("small", load_table("small"), Ledger(SOURCES))
     assert {name for name in before if before[name] != damaged[name]} == {"damaged"}
 
@@ -153,10 +145,10 @@ REAL = {
 @pytest.mark.slow
 def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metrics(tmp_path):
     checkout = Checkout.make(tmp_path / "checkout")
-    replace(checkout.table, "rounds: 80", "rounds: 20")
+    replace_text(checkout.table, "rounds: 80", "rounds: 20")
     assert checkout.run("dvc", "repro", "report@small") == 0, checkout.said
     for name, (file, old, new) in REAL.items():
-        content = replace(checkout.root / file, old, new)
+        content = replace_text(checkout.root / file, old, new)
         assert checkout.run("dvc", "repro", "--single-item", "check") == 0, checkout.said
         said = checkout.said
         assert checkout.run("pfl", "ledger", "why", "small") == 0

@@ -125,3 +125,9 @@ def test_a_folder_below_which_dvc_runs_no_experiment_beside_is_told(name, odd, m
     (line,) = check_environment()
     assert line.startswith("`dvc exp run --temp` and `--queue` fail in this folder")
     assert f"its path has {odd};" in line
+
+
+def test_a_node_with_other_sources_is_told(tmp_path):
+    (tmp_path / "mark").touch()
+    assert lacking(tmp_path / "mark", commit().sources) is None
+    assert lacking(tmp_path / "mark", "0" * 64) == "the sources of the sweep"

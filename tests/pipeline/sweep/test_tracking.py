@@ -14,7 +14,7 @@ from pipeline.sweep.environment import check_environment
 from pipeline.sweep.tracking import BackgroundTracker, track_again, track_report
 from pipeline.trackers import TRACKERS, Tracker
 from tests.pipeline.fake_results import fail, fake_results, record_of, results_of, write_results
-from tests.pipeline.running import wait_until
+from tests.pipeline.running import json_lines, wait_until
 from tests.refusal import refusal
 
 
@@ -53,8 +53,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> type[Lines]:
 
 
 def lines(root: Path) -> list[list]:
-    file = root / "lines.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return json_lines(root / "lines.jsonl")
 
 
 def enter(root: Path, entries: int = 0) -> BackgroundTracker:
@@ -105,13 +104,6 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
     assert {key for _, key, _ in filter(lambda entry: len(entry) > 1, entries)} == keys
     assert len(entries) == len(keys) + 1
     assert [cell["cell"]] in entries
-
-
-def test_a_table_without_results_is_not_tracked(tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/digits.yaml").touch()
-    with pytest.raises(InvalidInput, match="a table whose data and records are here"):
-        track_again(tmp_path, "digits", [])
 
 
 def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatch, tmp_path):

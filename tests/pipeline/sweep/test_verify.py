@@ -21,8 +21,8 @@ from pipeline.sweep import verify as module
 from pipeline.sweep.verify import drawn
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of, with_metrics
+from tests.pipeline.running import PUBLISHED
 
-PUBLISHED = Path("results/ledger/small.jsonl")
 OTHER = Hardware("another CPU", 2, 1, None, "cpu", "loop")
 
 

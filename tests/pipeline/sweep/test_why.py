@@ -15,8 +15,7 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.sweep.why import why
 from tests.pipeline.conftest import SOURCES, finish, scheduler_of
-
-LOCAL = Path(".sweeps/ledger/small.jsonl")
+from tests.pipeline.running import LOCAL
 
 
 @pytest.fixture
@@ -45,6 +44,12 @@ def rewrite_all(**changes: object) -> None:
     """Change all rows of the ledger, their keys too."""
     keys = (f"{number:064}" for number in count())
     rewrite(lambda row: {**row, "key": next(keys), **changes})
+
+
+def without_its_curve(row: dict) -> dict:
+    (last,) = row["metrics"]["rounds"]
+    first = {name: value for name, value in last.items() if name != "post_local"}
+    return {**row, "metrics": {**row["metrics"], "rounds": [{**first, "round": 1}, last]}}
 
 
 ALL = "8 runs of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
@@ -133,17 +138,23 @@ def test_another_partition_is_named():
 
 @pytest.mark.usefixtures("finished")
 def test_rows_without_the_curve_or_the_models_that_are_asked_for_are_told(edit):
-    def without_its_curve(row: dict) -> dict:
-        (last,) = row["metrics"]["rounds"]
-        first = {name: value for name, value in last.items() if name != "post_local"}
-        return {**row, "metrics": {**row["metrics"], "rounds": [{**first, "round": 1}, last]}}
-
     rewrite(without_its_curve)
     edit("every: 1", "every: 1, moment: post_local, which: best")
     assert reasons() == [ALL + "in the ledger, without its curve"]
     edit("every: 1, moment: post_local, which: best", "every: 1")
     edit("evaluation:", "keep: models\nevaluation:")
     assert reasons() == [ALL + "in the ledger, without its models"]
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_row_that_serves_one_cell_and_lacks_the_curve_of_another_is_told_of_each(edit):
+    rewrite(without_its_curve)
+    other = "{method: fedavg, as: again, evaluation: {moment: post_local, which: best}}"
+    edit("{method: fedprox, params: {mu: 0.1}}", other)
+    assert reasons() == [
+        "4 runs of dir/fedavg, two/fedavg: in the ledger",
+        "4 runs of dir/again, two/again: in the ledger, without its curve",
+    ]
 
 
 @pytest.mark.usefixtures("finished")

@@ -9,7 +9,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pipeline.sweep.tracking import BackgroundTracker
-from tests.pipeline.fake_results import cell_of, fake_results, results_of
+from pipeline.trackers.mlflow import MLflowTracker
+from tests.pipeline.fake_results import cell_of, fake_results, record_of, results_of
 
 CELL = "cifar10-0.1/fedavg"
 
@@ -20,12 +21,17 @@ def client_of(root: Path) -> MlflowClient:
 
 def runs_of(root: Path, phase: str = "") -> list[Run]:
     """The runs in MLflow, or those of one phase."""
-    if not (root / "mlflow.db").exists():  # a client would make one of its own, in the way of the sweep's
-        return []
     client = client_of(root)
     experiment = client.get_experiment_by_name("fake")
     query = f"tags.phase = '{phase}'" if phase else ""
-    return list(client.search_runs([experiment.experiment_id], query)) if experiment else []
+    return list(client.search_runs([experiment.experiment_id], query))
+
+
+def entered(root: Path, row: dict[str, Any], trial: int | None = None) -> Run:
+    """The run of a record, the only one of its phase, that is entered by a tracker of its own."""
+    MLflowTracker(root, "fake").run(row["cell"], record_of(row), trial)
+    (run,) = runs_of(root, row["phase"])
+    return run
 
 
 def parent_of(root: Path) -> Run:

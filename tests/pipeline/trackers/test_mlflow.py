@@ -7,7 +7,6 @@ import shutil
 import statistics
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -16,14 +15,7 @@ from mlflow.entities import Run
 from pipeline.store.workspace import models_file
 from pipeline.trackers.mlflow import MLflowTracker
 from tests.pipeline.fake_results import fake_results, ledger_row, record_of, write_results
-from tests.pipeline.trackers.entering import CELL, client_of, enter, one_cell, parent_of, runs_of
-
-
-def entered(root: Path, row: dict[str, Any], trial: int | None = None) -> Run:
-    """The run of a record, which is the only one of its phase."""
-    MLflowTracker(root, "fake").run(row["cell"], record_of(row), trial)
-    (run,) = runs_of(root, row["phase"])
-    return run
+from tests.pipeline.trackers.entering import CELL, client_of, enter, entered, one_cell, parent_of, runs_of
 
 
 def curve(root: Path, run: Run, name: str) -> dict[int, float]:

@@ -8,16 +8,9 @@ import pytest
 from mlflow import MlflowClient
 
 from pfl.core.files import folder_lock
-from pipeline.trackers.mlflow import MLflowTracker, create
-from tests.pipeline.fake_results import diverge, fail, failed_row, fake_results, ledger_row, record_of
-from tests.pipeline.trackers.entering import CELL, client_of, enter, one_cell, parent_of, runs_of
-
-
-def enter_row(root, row):
-    """The run of a record that is entered by a new tracker, as by the next sweep."""
-    MLflowTracker(root, "fake").run(CELL, record_of(row), None)
-    (run,) = runs_of(root, "final")
-    return run
+from pipeline.trackers.mlflow import create
+from tests.pipeline.fake_results import diverge, fail, failed_row, fake_results, ledger_row
+from tests.pipeline.trackers.entering import CELL, client_of, enter, entered, one_cell, parent_of, runs_of
 
 
 def test_entering_everything_again_adds_nothing_also_beside_runs_of_somebody_else(root):
@@ -34,25 +27,25 @@ def test_a_run_that_was_written_in_part_is_entered_anew(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "set_terminated", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            enter_row(root, ledger_row(CELL))
+            entered(root, ledger_row(CELL))
     assert [run.info.status for run in runs_of(root, "final")] == ["RUNNING"]
-    assert enter_row(root, ledger_row(CELL)).info.status == "FINISHED"
+    assert entered(root, ledger_row(CELL)).info.status == "FINISHED"
     assert parent_of(root).info.status == "SCHEDULED"  # no killed sweep leaves a cell running
 
 
 def test_a_failed_run_keeps_its_cause_until_it_succeeds(root):
     row = ledger_row(CELL)
-    run = enter_row(root, failed_row(row, "out of memory"))
+    run = entered(root, failed_row(row))
     assert (run.info.status, run.data.tags["error"]) == ("FAILED", "out of memory")
-    assert enter_row(root, row).info.status == "FINISHED"
+    assert entered(root, row).info.status == "FINISHED"
 
 
 def test_a_diverged_run_is_a_failure_that_is_entered_once(root):
     row = ledger_row(CELL)
     row["metrics"]["diverged_at"] = 3
-    first = enter_row(root, row)
+    first = entered(root, row)
     assert first.info.status == "FAILED"
-    assert enter_row(root, row).info.run_id == first.info.run_id
+    assert entered(root, row).info.run_id == first.info.run_id
 
 
 def test_a_cell_that_failed_or_diverged_is_a_failed_run(root):
