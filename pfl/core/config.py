@@ -199,7 +199,8 @@ class Execution:
     """Threads of torch on a CPU. The fused kernels are single-threaded; use `workers` for more cores."""
     workers: int | None = None
     """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
-    any number. By default one per `threads` cores, or 1 if a GPU is visible or the system is not Linux."""
+    any number. By default one per `threads` cores that the process may use, or 1 if a GPU is visible or the
+    system is not Linux."""
     moments: tuple[str, ...] = ()
     """Moments (`pfl.engine.method.Moment`) of the evaluations before the last one; () means all. The last
     evaluation always has all moments."""

@@ -295,7 +295,8 @@ def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) ->
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of local training: tensors and state, (K, *shape) each; mean loss (K,); samples.
+    """The result of local training: tensors and state, (K, *shape) each; mean loss (K,); samples. That of one
+    client may lack the leading axis.
 
     Attributes:
         samples: the number of samples processed by all clients together.
@@ -313,7 +314,7 @@ class Trained:
 
     @staticmethod
     def joined(parts: Sequence[Trained], join: Callable[..., Tensor] = torch.cat) -> Trained:
-        """The results of all clients, joined from the results of consecutive parts of them."""
+        """The results of all clients, from those of consecutive parts, or of each with `torch.stack`."""
         return Trained(
             joined(join, [part.tensors for part in parts]),
             joined(join, [part.state for part in parts]),

@@ -166,7 +166,7 @@ def metrics_of(names: Iterable[str]) -> list[str]:
 
 
 def components(file: Path | None = None) -> dict[str, str]:
-    """The digest of every component, plugins' included, or of those that ``file`` accepts."""
+    """The digest of every component; of `BUILTIN`, without those of plugins."""
     names = [
         "engine",
         "kernels",

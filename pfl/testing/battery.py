@@ -24,6 +24,7 @@ from unittest.mock import patch
 import numpy as np
 
 from pfl.core.config import Config, Execution, Precision
+from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.run.validation import validated
@@ -152,7 +153,7 @@ def answers(chosen: Sequence[Case], recorded: Mapping[str, Values]) -> Iterator[
         InvalidInput: a process crashed, for example in a kernel.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # the processes share the cores
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _begin_worker) as pool:
+    with ProcessPoolExecutor(cores(), get_context("spawn"), _begin_worker) as pool:
         pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
         try:
             for done in as_completed(pending):

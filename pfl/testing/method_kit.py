@@ -23,7 +23,7 @@ from pfl.data.partition import Partition
 from pfl.engine import checkpoint, workers
 from pfl.engine.evaluation import moments
 from pfl.engine.loop import LoopBackend
-from pfl.engine.method import FIELDS, Method, Phase
+from pfl.engine.method import FIELDS, Method
 from pfl.engine.model_file import read_models
 from pfl.engine.result import Result
 from pfl.engine.round import begin_round
@@ -351,7 +351,10 @@ def hooks(tested: CheckedMethod) -> None:
 
     def answers() -> dict[str, Any]:
         tensors = {moment: dict(method.personal(server, moment)) for moment in moments(method, server)}
-        phases = [_comparable(phase) for phase in (*method.phases(server), *method.adaptation(server))]
+        phases = [
+            [*map(_comparable, vars(phase).values())]
+            for phase in (*method.phases(server), *method.adaptation(server))
+        ]
         answered = {"participants": method.participants(server), "personal": tensors, "phases": phases}
         return _leaves(tree_map_only(Tensor, Tensor.clone, answered))
 
@@ -476,14 +479,13 @@ def _leaves(tree: Any) -> dict[str, Any]:
     return {keystr(path): leaf for path, leaf in tree_flatten_with_path(tree)[0]}
 
 
-def _comparable(phase: Phase) -> list[Any]:
-    """The values of a phase, in which a function becomes its code and what it captures."""
-    return [
-        (value.__code__, [cell.cell_contents for cell in value.__closure__ or ()])
-        if inspect.isfunction(value)
-        else value
-        for value in vars(phase).values()
-    ]
+def _comparable(value: Any) -> Any:
+    """``value``, in which a function becomes its code and what it captures, and an array a list."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if not inspect.isfunction(value):
+        return value
+    return value.__code__, [_comparable(cell.cell_contents) for cell in value.__closure__ or ()]
 
 
 def _other(method: Method, name: str, value: Any) -> Any:

@@ -64,7 +64,10 @@ class _SeriesClaim(Claim):
 
 
 class Highest(_SeriesClaim):
-    """A series is highest at the last x of all, at every x (``everywhere``), or by its ``best`` value."""
+    """A series is highest at its last x, at every x (``everywhere``), or by each series' ``best`` value.
+
+    An x that no other series has does not count.
+    """
 
     kind: Literal["highest"]
     series: Annotated[list[str], Field(min_length=1, max_length=1)]
@@ -73,22 +76,25 @@ class Highest(_SeriesClaim):
     """Compare the highest value of each series, as papers do that report the best round."""
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
-        comparable = self.best or self.everywhere or set.intersection(*map(set, series.values()))
-        return len(series) > 1 and super()._is_about(series) and bool(comparable)
+        return super()._is_about(series) and bool(self._at(series))
+
+    def _at(self, values: Mapping[str, Series]) -> list[float]:
+        (wanted,) = self.series
+        others = set().union(*(points for name, points in values.items() if name != wanted))
+        return [x for x in values[wanted] if x in others or (self.best and others)]
 
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
         (wanted,) = self.series
         if self.best:
             values = {name: {0.0: max(points.values())} for name, points in values.items()}
-        common = set.intersection(*map(set, values.values()))
-        at = list(values[wanted]) if self.everywhere else [max(common)]
+        at = self._at(values) if self.everywhere else [max(self._at(values))]
         best = {x: max(values, key=lambda name: values[name].get(x, -np.inf)) for x in at}
         wins = sum(name == wanted for name in best.values())
         if self.everywhere:
             return wins == len(at), f"{labels[wanted]} is highest at {wins} of {len(at)}"
         ((x, first),) = best.items()
-        others = [name for name in values if name != first]
-        other = wanted if first != wanted else max(others, key=lambda name: values[name][x])
+        there = [name for name in values if name != first and x in values[name]]
+        other = wanted if first != wanted else max(there, key=lambda name: values[name][x])
         text = f"{labels[first]} is highest ({values[first][x]:.4g}; {labels[other]} {values[other][x]:.4g})"
         return first == wanted, text
 

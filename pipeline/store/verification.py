@@ -86,10 +86,13 @@ class Verification:
         if not self._same_rounds:
             return math.inf
         return max(
-            abs(now.moments[moment].average(average) - then.moments[moment].average(average))
-            for then, now in _evaluations(self.row, self.again)
-            for moment in then.moments
-            for average in AVERAGES
+            (
+                abs(now.moments[moment].average(average) - then.moments[moment].average(average))
+                for then, now in _evaluations(self.row, self.again)
+                for moment in then.moments.keys() & now.moments.keys()
+                for average in AVERAGES
+            ),
+            default=math.inf,
         )
 
     @property
@@ -108,7 +111,7 @@ class Verification:
             and (self.early or 0.0) > FACTOR * self.of_rounding
         ):
             return "fails"
-        close = self._same_rounds and max(map(abs, self.reported.values())) <= TOLERANCE
+        close = self._same_rounds and max(map(abs, self.reported.values()), default=math.inf) <= TOLERANCE
         return "agrees" if close else "undecided"
 
     @property

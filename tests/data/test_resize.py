@@ -31,6 +31,13 @@ def test_a_known_data_set_is_resized_and_says_so():
     assert load("digits").shape == (1, 8, 8)
 
 
+def test_samples_that_are_no_images_cannot_be_resized():
+    with pytest.raises(
+        InvalidInput, match="resize: samples of 12 is not accepted; expected a data set of images"
+    ):
+        check_dataset("schools,resize=8")
+
+
 def test_a_crop_keeps_the_middle_and_the_aspect_ratio():
     left_to_right = np.tile(np.arange(0, 180, 10, dtype=np.uint8), (6, 1))
     square = Resize(6, 6, crop=True).array(left_to_right)

@@ -271,13 +271,16 @@ def test_a_class_that_is_no_dataclass_is_told_so():
         check_method(Undecorated, ["hyperparameters"])
 
 
-def test_a_phase_may_capture_a_tensor():
+def test_a_phase_may_capture_tensors_arrays_and_functions():
     class Weighted(Averaging):
         def phases(self, server):
-            weights = torch.ones(server.clients, dtype=torch.float64)
+            weights, factors = torch.ones(server.clients, dtype=torch.float64), np.ones(3)
+
+            def scaled(loss):
+                return weights.mean() * factors[0] * loss
 
             def loss(client, batch):
-                return weights.mean() * batch.cross_entropy(client.net(batch.x))
+                return scaled(batch.cross_entropy(client.net(batch.x)))
 
             return (Phase(loss=loss),)
 

@@ -65,6 +65,9 @@ def test_series_of_which_one_ends_early_are_compared_where_both_have_values():
     early = {"one": {"a": [3.0, 1.0], "b": [2.0]}}
     assert answer(early, kind="highest", series=["a"]) == "confirmed"
     assert answer(early, kind="highest", series=["b"]) == "refuted"
+    assert (
+        finding(early, kind="highest", series=["a"], everywhere=True).shown == "one: a is highest at 1 of 1"
+    )
 
 
 def test_a_finding_has_the_names_of_the_figure():
