@@ -86,13 +86,10 @@ class Verification:
         if not self._same_rounds:
             return math.inf
         return max(
-            (
-                abs(now.moments[moment].average(average) - then.moments[moment].average(average))
-                for then, now in _evaluations(self.row, self.again)
-                for moment in then.moments.keys() & now.moments.keys()
-                for average in AVERAGES
-            ),
-            default=math.inf,
+            abs(now.moments[moment].average(average) - then.moments[moment].average(average))
+            for then, now in _evaluations(self.row, self.again)
+            for moment in then.moments.keys() & now.moments.keys()
+            for average in AVERAGES
         )
 
     @property
@@ -111,7 +108,7 @@ class Verification:
             and (self.early or 0.0) > FACTOR * self.of_rounding
         ):
             return "fails"
-        close = self._same_rounds and max(map(abs, self.reported.values()), default=math.inf) <= TOLERANCE
+        close = self._same_rounds and max(map(abs, self.reported.values())) <= TOLERANCE
         return "agrees" if close else "undecided"
 
     @property

@@ -101,6 +101,15 @@ def test_rows_that_diverged_before_they_evaluated_one_round_both_have_a_line(row
     assert "seed 0: no evaluation of the same round, at most inf in any accuracy" in pair.text
 
 
+def test_a_moment_that_only_one_row_has_in_a_round_is_not_compared(row):
+    then, now = with_accuracies(row, {1: 40.0, 3: 60.0}), with_accuracies(row, {1: 20.0, 3: 60.0}, OTHER)
+    first, last = now.metrics.rounds
+    adapted = replace(first, post_aggregation=None, adapted=first.post_aggregation)
+    again = replace(now, result=replace(now.success, metrics=replace(now.metrics, rounds=(adapted, last))))
+    pair = Verification(then, again)
+    assert (pair.verdict, pair.largest, pair.reported) == ("agrees", 0.0, {3: 0.0})
+
+
 def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
     assert verdict(row, {100: 60.0}, {100: 30.0}, OTHER) == "undecided"
     assert verdict(row, {100: 60.0}, {100: 60.3}, OTHER) == "agrees"
