@@ -109,10 +109,13 @@ def _files() -> list[Path]:
 
 def plugins(config: Mapping[str, Any]) -> tuple[Plugin, ...]:
     """The plugins that the method, the network and the metrics of a configuration come from."""
-    names = (METHODS.plugin(config["method"]), MODELS.plugin(config["model"]))
-    known = [*names, *map(CLIENT_METRICS.plugin, config.get("metrics", ()))]
+    points = [
+        METHODS.plugin(config["method"]),
+        MODELS.plugin(config["model"]),
+        *map(CLIENT_METRICS.plugin, config.get("metrics", ())),
+    ]
     plugins = {}
-    for point in filter(None, known):
+    for point in filter(None, points):
         package = top_level(point.module)
         name, version = (point.dist.name, point.dist.version) if point.dist else (package, "unknown")
         plugins[name] = Plugin(name, version, digest_of_plugin(package))
