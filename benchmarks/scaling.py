@@ -6,7 +6,6 @@ participants), a process per point, whose memory is measured.
 
 from __future__ import annotations
 
-import os
 import statistics
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -17,6 +16,7 @@ import torch
 
 from benchmarks.workload import JsonFile, Repeats, Workload, in_subprocess, run, timed, write
 from pfl.core import memory
+from pfl.core.cores import cores
 
 BASE = Workload(epochs=1)
 PARTICIPANTS = (5, 10, 20, 40, 80)
@@ -27,8 +27,7 @@ STACKS = (1, 2, 5, 10, 20)
 
 def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
     """Print the curves."""
-    cores = os.cpu_count() or 1
-    counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores]
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores()]
     figures: dict[str, Any] = {}
 
     def curve(name: str, points: dict[Any, tuple[Workload, str, int]]) -> None:

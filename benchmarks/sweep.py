@@ -27,6 +27,7 @@ import typer
 
 from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.core.config import Execution
+from pfl.core.cores import cores
 from pfl.engine import checkpoint, evaluation, seed_run
 from pipeline.spec.search_space import Search
 from pipeline.sweep.budget import Outcome
@@ -67,7 +68,7 @@ def main(
     rounds: Annotated[int, typer.Option(help="Rounds of each trial of the sweep.")] = 200,
     rounds_alone: Annotated[int, typer.Option(help="Rounds of the trial alone.")] = 40,
     epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
-    cores: Annotated[int, typer.Option(help="Trials side by side.")] = os.cpu_count() or 1,
+    cores: Annotated[int, typer.Option(help="Trials side by side.")] = cores(),
     json_file: JsonFile = None,
 ) -> None:
     """Print the sweep's efficiency and the share of everything around the simulation."""

@@ -479,13 +479,20 @@ def _leaves(tree: Any) -> dict[str, Any]:
     return {keystr(path): leaf for path, leaf in tree_flatten_with_path(tree)[0]}
 
 
-def _comparable(value: Any) -> Any:
-    """``value``, in which a function becomes its code and what it captures, and an array a list."""
+def _comparable(value: Any, within: tuple[Any, ...] = ()) -> Any:
+    """``value``, in which a function becomes its code and what it captures, and an array a list.
+
+    Args:
+        within: the functions that capture ``value``; a recursive one captures itself.
+    """
     if isinstance(value, np.ndarray):
         return value.tolist()
     if not inspect.isfunction(value):
         return value
-    return value.__code__, [_comparable(cell.cell_contents) for cell in value.__closure__ or ()]
+    if value in within:
+        return value.__code__
+    captured = [_comparable(cell.cell_contents, (*within, value)) for cell in value.__closure__ or ()]
+    return value.__code__, captured
 
 
 def _other(method: Method, name: str, value: Any) -> Any:

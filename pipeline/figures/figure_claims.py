@@ -100,13 +100,20 @@ class Highest(_SeriesClaim):
 
 
 class Order(_SeriesClaim):
-    """The means of the series over x come in this order, the highest first."""
+    """The means of the series, over the x that all of them have, come in this order, the highest first."""
 
     kind: Literal["order"]
     series: Annotated[list[str], Field(min_length=2)]
 
+    def _is_about(self, series: Mapping[str, Series]) -> bool:
+        return super()._is_about(series) and bool(self._at(series))
+
+    def _at(self, values: Mapping[str, Series]) -> set[float]:
+        return set.intersection(*(set(values[name]) for name in self.series))
+
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
-        means = {name: _mean(values[name]) for name in self.series}
+        at = self._at(values)
+        means = {name: _mean({x: values[name][x] for x in at}) for name in self.series}
         ordered = sorted(means, key=lambda name: -means[name])
         return ordered == self.series, " > ".join(f"{labels[name]} ({means[name]:.3g})" for name in ordered)
 

@@ -271,16 +271,16 @@ def test_a_class_that_is_no_dataclass_is_told_so():
         check_method(Undecorated, ["hyperparameters"])
 
 
-def test_a_phase_may_capture_tensors_arrays_and_functions():
+def test_a_phase_may_capture_tensors_arrays_and_recursive_functions():
     class Weighted(Averaging):
         def phases(self, server):
             weights, factors = torch.ones(server.clients, dtype=torch.float64), np.ones(3)
 
-            def scaled(loss):
-                return weights.mean() * factors[0] * loss
+            def scaled(loss, times):
+                return scaled(factors[0] * loss, times - 1) if times else weights.mean() * loss
 
             def loss(client, batch):
-                return scaled(batch.cross_entropy(client.net(batch.x)))
+                return scaled(batch.cross_entropy(client.net(batch.x)), 2)
 
             return (Phase(loss=loss),)
 

@@ -68,6 +68,8 @@ def test_series_of_which_one_ends_early_are_compared_where_both_have_values():
     assert (
         finding(early, kind="highest", series=["a"], everywhere=True).shown == "one: a is highest at 1 of 1"
     )
+    assert finding(early, kind="order", series=["a", "b"]).shown == "one: a (3) > b (2)"
+    assert answer({"one": {"a": [1.0], "b": []}}, kind="order", series=["a", "b"]) == "open"
 
 
 def test_a_finding_has_the_names_of_the_figure():
