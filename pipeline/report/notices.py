@@ -51,6 +51,17 @@ def in_words(evaluation: Evaluation) -> str:
     return f"{METRICS[evaluation.metric]}, {WHICH[evaluation.which]}, {MOMENTS[evaluation.moment]}"
 
 
+def repetitions(summary: Summary) -> str:
+    """The number of seeds, by columns if they differ, as they can in results from the ledger."""
+    seeds = {cell.setting: len(cell.pinned.records) for cell in summary.results.cells}
+    numbers = sorted(set(seeds.values()), reverse=True) or [len(summary.table.seeds)]
+    texts = ["one seed" if n == 1 else f"mean ± standard deviation over {n} seeds" for n in numbers]
+    if len(numbers) > 1:
+        columns = ["; ".join(summary.columns[name] for name, of in seeds.items() if of == n) for n in numbers]
+        texts = [f"{text} ({named})" for text, named in zip(texts, columns, strict=True)]
+    return " or ".join(texts)
+
+
 def small_print(summary: Summary) -> str:
     """Explains the text below a number and the rule of the verdicts; empty without published numbers."""
     published = {entry.published.is_accuracy for entry in summary.compared if entry.published}

@@ -34,7 +34,7 @@ from pipeline.report import (
     verdict_plots,
 )
 from pipeline.report.amounts import partition_statistics, quantities, spread, value_range
-from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
+from pipeline.report.notices import in_words, incomparable, not_tried, notices, repetitions, small_print
 from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
@@ -106,6 +106,7 @@ def write_report(table: str, root: Path) -> Path:
         "paper": summary.table.paper if summary.table.paper != summary.table.title else "",
         "not_tried": not_tried(whole),
         "reported": in_words(summary.table.evaluation),
+        "repetitions": repetitions(summary),
         "notices": notices(whole),
         "counted": counted,
         "board": board,

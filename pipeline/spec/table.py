@@ -164,17 +164,17 @@ class Table(Strict):
             raise InvalidInput("subset.seeds", subset.seeds, "all seeds, because the table has a search")
         return part
 
-    def subset(self, settings: Collection[str], rows: Collection[str], seeds: list[int]) -> Subset:
+    def subset(self, settings: Collection[str], rows: Collection[str], seeds: Collection[int]) -> Subset:
         """The subset of exactly these settings, rows and seeds, with an empty list for all."""
 
-        def fewer(names: list[str], kept: Collection[str]) -> list[str]:
+        def fewer(names: list[T], kept: Collection[T]) -> list[T]:
             chosen = [name for name in names if name in kept]
             return chosen if len(chosen) < len(names) else []
 
         return Subset(
             settings=fewer(list(self.settings), settings),
             methods=fewer([row.id for row in self.methods], rows),
-            seeds=seeds,
+            seeds=fewer(self.seeds, seeds),
         )
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ selects its table. The ledger keeps every record, so results are assembled again
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import Results, load_results
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
+from pipeline.sweep.cell_scheduler import CellScheduler
 from pipeline.sweep.preparation import available_settings, described, download, partition
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import scheduler_of, table_lock
@@ -80,8 +81,9 @@ def assembled(name: str) -> Results | None:
 def collect(name: str) -> int:
     """Write `results/<table>/` from the ledger, and return its number of cells.
 
-    A cell is included if the ledger has all its records, whichever table they were computed for. The seeds
-    are those that all cells have, or the table's if there is a search. Without any cell, nothing is written.
+    A cell is included if the ledger has all its records, whichever table they were computed for. The seeds of
+    a column are those that all its cells have, or the table's if there is a search. Without any cell, nothing
+    is written.
 
     Raises:
         InvalidInput: the table is not valid, or a sweep of it is running.
@@ -139,19 +141,19 @@ class _Held:
     """What the ledger holds of a table.
 
     Attributes:
-        part: the settings and rows with finished cells.
-        seeds: those that all cells have; empty if they are the table's.
+        part: the settings, rows and seeds of finished cells.
+        subset: the seeds of ``part``, or nothing if they are the table's.
         scheduler: the scheduler of the finished cells.
     """
 
     whole: Table
     part: Table
-    seeds: list[int]
+    subset: Subset
     scheduler: Scheduler
 
     def outcome(self, name: str, manifest: Mapping[str, Any] | None = None) -> Results:
         """The results of the table; cells that the ledger lacks are missing, not deselected."""
-        return outputs.outcome(name, self.whole, Subset(seeds=self.seeds), self.scheduler, manifest=manifest)
+        return outputs.outcome(name, self.whole, self.subset, self.scheduler, manifest=manifest)
 
 
 def _held(name: str) -> _Held | None:
@@ -159,21 +161,20 @@ def _held(name: str) -> _Held | None:
     whole = load_table(name)
     if not (settings := available_settings(whole)):
         return None
-    ledger = Ledger(current_sources(name))
-    scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
-    seeds = _shared_seeds(scheduler, whole.seeds)
-    if whole.searches or seeds == whole.seeds:
-        seeds = []
-    else:
-        scheduler = in_memory(name, whole.part(Subset(settings=settings, seeds=seeds)), ledger)
+    scheduler = in_memory(name, whole.part(Subset(settings=settings)), Ledger(current_sources(name)))
+    if not whole.searches:
+        scheduler.keep(_keys_of_shared_seeds(scheduler.cells))
     finished = [cell for cell in scheduler.cells if cell.finished]
     if not finished:
         return None
     _report_missing(name, scheduler)
     scheduler.cells = finished
-    there = [cell.cell for cell in finished]
-    part = whole.part(whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds))
-    return _Held(whole, part, seeds, scheduler)
+    there = {seed for cell in finished for seed in cell.pinned.trial.seeds}
+    seeds = [seed for seed in whole.seeds if seed in there]
+    subset = whole.subset(
+        {cell.cell.setting for cell in finished}, {cell.cell.row for cell in finished}, seeds
+    )
+    return _Held(whole, whole.part(subset), Subset(seeds=subset.seeds), scheduler)
 
 
 def _report_missing(name: str, scheduler: Scheduler) -> None:
@@ -192,8 +193,15 @@ def _report_missing(name: str, scheduler: Scheduler) -> None:
         )
 
 
-def _shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
-    """The seeds that all cells with the first seed have; all seeds if no cell has the first."""
-    held = [{seed for seed, key in cell.pinned.runs if key in cell.seen} for cell in scheduler.cells]
-    begun = [of_cell for of_cell in held if seeds[0] in of_cell]
-    return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]
+def _keys_of_shared_seeds(cells: Sequence[CellScheduler]) -> Iterator[str]:
+    """The keys of each column's seeds: those that all its cells with the first seed have, or all if no cell
+    has the first.
+    """
+    columns: dict[str, list[CellScheduler]] = {}
+    for cell in cells:
+        columns.setdefault(cell.cell.setting, []).append(cell)
+    for column in columns.values():
+        held = [{seed for seed, key in cell.pinned.runs if key in cell.seen} for cell in column]
+        begun = [seeds for seeds in held if column[0].pinned.trial.seeds[0] in seeds]
+        for cell in column:
+            yield from (key for seed, key in cell.pinned.runs if all(seed in seeds for seeds in begun))

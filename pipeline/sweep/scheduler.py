@@ -71,6 +71,7 @@ class Scheduler:
         self._order = {key: place for place, key in enumerate(keys)}
         for cell in self.cells:
             cell.keep(self._order.keys())
+        self._served &= self._order.keys()
         self.cells = [cell for cell in self.cells if cell.keys]
 
     @property

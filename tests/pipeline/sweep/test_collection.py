@@ -35,22 +35,39 @@ def half(prepared: Path) -> Path:
     return prepared
 
 
-@pytest.mark.usefixtures("prepared")
-def test_what_the_ledger_holds_is_collected_without_running_anything(monkeypatch):
+@pytest.mark.usefixtures("project")
+def test_each_column_has_the_seeds_that_all_its_methods_have_in_the_ledger(edit, monkeypatch):
+    edit("search: {trials: 4}\n", "")
     ledger = Ledger(SOURCES)
     scheduler = in_memory("small", load_table("small"), ledger)
-    for cell in scheduler.cells:  # the second seed has run for one of two methods
-        seeds = (0, 1) if cell.cell.row == "fedavg" else (0,)
+    for cell in scheduler.cells:  # one method lacks the second seed in one column
+        seeds = (0,) if cell.cell.id == "two/fedprox" else (0, 1)
         for row in fake_run(cell.pinned.trial):
             if row.seed in seeds:
                 ledger.append(row)
     monkeypatch.setattr("pipeline.sweep.cluster.run", lambda *_: pytest.fail("a trial has run"))
-    assert collect("small") == 2
+    assert collect("small") == 4
     content = running.results()
-    assert [cell["cell"] for cell in content["cells"]] == ["dir/fedavg", "dir/fedprox"]
-    assert content["subset"]["seeds"] == [0]
-    assert {len(cell["pinned"]["records"]) for cell in content["cells"]} == {1}
-    assert (content["trials_run"], content["trials_from_ledger"]) == (0, 2)
+    assert content["subset"]["seeds"] == []
+    assert {cell["cell"]: len(cell["pinned"]["records"]) for cell in content["cells"]} == {
+        "dir/fedavg": 2,
+        "dir/fedprox": 2,
+        "two/fedavg": 1,
+        "two/fedprox": 1,
+    }
+    assert (content["trials_run"], content["trials_from_ledger"]) == (0, 6)
+    readme = (write_report("small", Path()) / "README.md").read_text()
+    assert "mean ± standard deviation over 2 seeds (dir) or one seed (two).\n" in readme
+
+
+@pytest.mark.usefixtures("prepared")
+def test_a_seed_that_no_column_has_is_not_part_of_the_results():
+    ledger = Ledger(SOURCES)
+    for cell in in_memory("small", load_table("small"), ledger).cells:
+        ledger.append(fake_run(cell.pinned.trial)[0])
+    assert collect("small") == 2
+    assert running.results()["subset"]["seeds"] == [0]
+    assert ", one seed.\n" in (write_report("small", Path()) / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("half")
