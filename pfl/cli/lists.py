@@ -90,7 +90,7 @@ def _method_table(names: list[str]) -> str:
         traits = observe(name)
         mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in traits.mixed.items())
         state = ", ".join(traits.state) or "none"
-        parameters = "<br>".join(_hyperparameters(name)) or "none"
+        parameters = "<br>".join(_hyperparameters(name)).replace("|", r"\|") or "none"
         lines.append(
             f"| [`{name}`](#{name}) | {mixed} | {state} | {traits.down:.3g}, {traits.up:.3g} | {parameters} |"
         )

@@ -53,8 +53,8 @@ class Phase:
     """A part of the local program: steps on minibatches, by default SGD on the method's loss.
 
     >>> class HeadLast(Method):
-    ...     def program(self):
-    ...         return [Phase(trains=("extractor",)), Phase(epochs=1, trains=("head",), lr=0.1)]
+    ...     def phases(self, server):
+    ...         return (Phase(trains=("extractor",)), Phase(epochs=1, trains=("head",), lr=0.1))
     >>> runs = pfl.simulate(HeadLast, clients=4, rounds=2, epochs=1, progress=False)
 
     Attributes:

@@ -44,6 +44,7 @@ class FedAMP(Method):
     """
 
     family = "mixing"
+    new_client = "The mean of the models, and its mixture u of them."
 
     form: str = hyper(
         "scale_free", "our parametrisation, the paper's, or HeurFedAMP", choices=("scale_free", "raw", "heur")
@@ -72,9 +73,16 @@ class FedAMP(Method):
     def dispatch(self, server: Server) -> Dispatch:
         names, present = server.groups.trainable, server.participants
         server.count("models", up=len(present) * server.scalars(*names))
-        models = {name: server.store[name] for name in names}
-        mine = {name: models[name][present] for name in names}
-        clouds = Dense(self._attention(mine, models, present))
+        return self._clouds({name: server.store[name] for name in names}, present)
+
+    def admit(self, server: Server) -> Dispatch:
+        seen, new = server.clients - len(server.participants), server.participants[:1]
+        others = torch.arange(seen + 1, device=new.device)  # all new clients start alike: one stands for them
+        return self._clouds({name: server.store[name][others] for name in server.groups.trainable}, new)
+
+    def _clouds(self, models: Mapping[str, Tensor], own: Tensor) -> Dispatch:
+        """u (K, *shape) of the rows ``own`` (K,) of ``models`` (n, *shape)."""
+        clouds = Dense(self._attention({name: stack[own] for name, stack in models.items()}, models, own))
         check_rows(clouds)
         return {"cloud": Sent({name: mixed(stack, clouds) for name, stack in models.items()})}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import statistics_distances
@@ -90,9 +90,10 @@ class FedAP(Method):
     def admit(self, server: Server) -> Dispatch:
         if self._personalised_rounds(server) < 1:
             return {}
-        self._compare(server)
+        # New clients have no model yet, so that the weight mu of the own one goes to the others.
+        replace(self, mu=0.0)._compare(server)
         weights = server.state["weights"][server.participants]
-        weights[:, server.participants] = 0  # new clients have no model yet
+        weights[:, server.participants] = 0
         return _all_but_batch_norm(Dense(normalised(weights)))
 
     def warm_up(self, rounds: int) -> int:

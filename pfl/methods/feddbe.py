@@ -42,6 +42,7 @@ class FedDBE(Method):
     """
 
     family = "personal layers"
+    new_client = "The global model, the mean translation and the mean feature."
 
     kappa: float = hyper(
         1.0, "weight of the distance to the mean feature", low=0.0, search=(0.01, 100.0), log=True
@@ -64,6 +65,9 @@ class FedDBE(Method):
     def dispatch(self, server: Server) -> Dispatch:
         if server.round == 1:
             server.state["mean"] = self._mean_feature(server)
+        return self.admit(server)
+
+    def admit(self, server: Server) -> Dispatch:
         server.client_state["running"][server.participants] = 0
         return {"mean": Sent(server.state["mean"])}
 

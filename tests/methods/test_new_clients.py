@@ -133,6 +133,40 @@ def test_spfl_mixes_the_stages_by_the_similarity_of_changes(head_stage, dataset,
     assert torch.allclose(server.store["head.weight"][4:], expected)
 
 
+@pytest.mark.parametrize("form", ["scale_free", "raw", "heur"])
+def test_fedamp_mixes_the_models_of_clients_that_took_part(form, dataset, partition):
+    method, server = admitted("fedamp", dataset, partition, form=form)
+    models = {name: server.store[name][:5] for name in server.groups.trainable}  # the last is their mean
+    weights = method._attention(
+        {name: stack[4:] for name, stack in models.items()}, models, torch.tensor([4])
+    )
+    for name, stack in models.items():
+        expected = torch.einsum("kn,n...->k...", weights.to(stack.dtype), stack)
+        assert torch.allclose(server.sent["cloud"][name], expected)
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.0])
+def test_fedap_mixes_by_similarity_whatever_weight_a_client_has_in_its_own_model(mu, dataset, partition):
+    _, server = admitted("fedap", dataset, partition, rho=0.25, mu=mu)
+    weights = server.state["weights"][4:, :4]
+    weights = weights / weights.sum(1, keepdim=True)
+    expected = torch.einsum("kn,n...->k...", weights, server.store["head.weight"][:4])
+    assert torch.allclose(server.store["head.weight"][4:], expected)
+    assert weights.isfinite().all()
+
+
+def test_feddbe_measures_the_mean_feature_before_training_alone(dataset, partition, monkeypatch):
+    feddbe, clients = METHODS["feddbe"], []
+    measure = feddbe._mean_feature
+    monkeypatch.setattr(
+        feddbe, "_mean_feature", lambda self, server: clients.append(server.clients) or measure(self, server)
+    )
+    monkeypatch.setitem(OPTIONS, "rounds", 1)
+    monkeypatch.setitem(OPTIONS, "eval_every", 1)
+    admitted("feddbe", dataset, partition)
+    assert clients == [4]
+
+
 def test_gpfl_has_contexts_from_the_global_embeddings(dataset, partition):
     _, server = admitted("gpfl", dataset, partition)
     embedding = server.store["embedding.weight"][0]
