@@ -126,8 +126,8 @@ def readme_block(figures: dict[str, Any]) -> str:
     return f"""\
 ![Local training, times the textbook loop]({FIGURES.with_suffix(".svg")})
 
-The speed of FedAvg on CIFAR-10 in 100 clients (LeNet-5 with batch norm), as a multiple of the textbook
-PyTorch loop's on as many cores: of local training, then of the whole run; on an idle {machine}, commit
+Speed of FedAvg on CIFAR-10 with 100 clients (LeNet-5 with batch norm), relative to the textbook PyTorch loop
+on the same number of cores: local training, then the whole run. Measured on an idle {machine}, commit
 {figures["commit"][:10]} ([how it is measured]({FIGURES.with_name("README.md")}#other-frameworks)).
 
 {readme_table(figures)}"""

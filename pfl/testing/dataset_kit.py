@@ -201,7 +201,7 @@ def columns(tested: CheckedDataset) -> None:
 
 @KIT.rule
 def checksum(tested: CheckedDataset) -> None:
-    """``content``, and ``checksum`` of a data set that is read, are those of the images and labels."""
+    """``content`` matches the images and labels; so does ``checksum``, if the data are read from files."""
     data = tested.data
     computed = ordered_checksum(data.images, data.labels, data.classes, data.n_train)
     if not tested.given and data.checksum != computed:

@@ -100,7 +100,7 @@ def options(tested: CheckedPartition) -> None:
 
 @KIT.rule
 def specification(tested: CheckedPartition) -> None:
-    """The specification with all defaults written out means the same."""
+    """The specification with all defaults written out gives the same rule."""
     canonical, rule = parse_spec(tested.spec)
     again, same = parse_spec(canonical)
     if (again, same) != (canonical, rule):
@@ -176,7 +176,7 @@ def validation(tested: CheckedPartition) -> None:
 
 @KIT.rule
 def clients(tested: CheckedPartition) -> None:
-    """An invalid number of clients is refused; without a number, the data decide it or it is refused."""
+    """An invalid number of clients is refused; without one, the rule takes it from the data or refuses."""
     _, rule = parse_spec(tested.spec)
     for count in (0, -1):
         try:

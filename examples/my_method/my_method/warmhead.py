@@ -21,5 +21,5 @@ class WarmHead(Method):
     warmup: float = hyper(0.3, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.0, 0.8))
 
     def aggregate(self, server):
-        warm = server.round <= self.warmup * server.config.rounds
+        warm = server.round <= self.warmup * server.rounds
         return {"all" if warm else "extractor": server.average()}
