@@ -51,14 +51,13 @@ class PFedCS(Method):
         evaluates at the start of a round and as the paper's baselines here; its own extractor and head after
         local training are "post_local". The paper does not state when it evaluates; one moment for all
         methods keeps a table comparable. Teachers are used in neither.
-    Differs from the authors: A includes k in every sum, so that p sums to 1 (as printed, to more); the
-        first term is 1 / |A| where D_max = D_avg; fewer than three distinct distances are one cluster; a
-        client nearer than a member of the nearer cluster belongs to it; ``select`` "all", "random" and "none"
-        use neither clusters nor threshold. The paper gives no value of beta and lambda; 0.5 is our
-        choice. Options cover other readings of the paper: ``maximum``, the
-        largest distance of all participants instead of each row's; ``unit_rows``, classes' weights of length 1, as
-        the head's "Normalization" may mean; ``farthest``, D_max of the row, which leaves the farthest member
-        a share.
+    Differs from the authors: A includes k in every sum, so that p sums to 1 (as printed, to more); the first
+        term is 1 / |A| where D_max = D_avg; fewer than three distinct distances are one cluster; a client
+        nearer than a member of the nearer cluster belongs to it; ``select`` "all", "random" and "none" use
+        neither clusters nor threshold. The paper gives no value of beta and lambda; 0.5 is our choice.
+        Options cover other readings of the paper: ``maximum``, the largest distance of all participants
+        instead of each row's; ``unit_rows``, classes' weights of length 1, as the head's "Normalization" may
+        mean; ``farthest``, D_max of the row, which leaves the farthest member a share.
     """
 
     family = "knowledge transfer"
