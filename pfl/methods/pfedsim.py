@@ -48,7 +48,7 @@ class PFedSim(Method):
     )
     # The paper's -log(1 - cos) is unbounded; the cap stands in for its "similarity in [0, 1]".
     cosine_cap: float = hyper(1 - 1e-4, "largest cosine before the logarithm", low=1e-6, high=1 - 1e-12)
-    epsilon: float = hyper(1e-8, "added to the product of norms", low=0.0)
+    epsilon: float = hyper(1e-8, "added to the product of norms", low=1e-12)
 
     def initialise(self, server: Server) -> None:
         server.state["affinity"] = torch.eye(server.clients, dtype=torch.float64) * -math.log(
