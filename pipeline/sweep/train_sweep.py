@@ -18,6 +18,7 @@ from pfl.core.errors import Conflict
 from pfl.core.files import writing
 from pfl.core.text import amount
 from pfl.data.datasets import DATASETS
+from pfl.run.sources import git
 from pfl.run.trials import Trial
 from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import subset_of
@@ -74,12 +75,13 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     folder = results_folder(name)
     print(f"{name}: {ran}; see {folder}/")
     if scheduler.ran:
-        push = "`dvc push` while params.yaml selects the table"
-        share = (
-            f"use {push}; {PUBLISHED}/ gets no records of uncommitted files"
-            if ledger.sources.dirty
-            else f"commit {PUBLISHED}/{name}.jsonl, or use {push}"
-        )
+        push, records = "`dvc push` while params.yaml selects the table", f"{PUBLISHED}/{name}.jsonl"
+        if ledger.sources.dirty:
+            share = f"use {push}; {PUBLISHED}/ gets no records of uncommitted files"
+        elif git(Path(), "check-ignore", records):
+            share = f"use {push}; git ignores {records}"
+        else:
+            share = f"commit {records}, or use {push}"
         print(f"{name}: to share the results, {share}")
     for cell in outcome.cells:
         if cell.errors:

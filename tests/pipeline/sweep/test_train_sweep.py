@@ -7,6 +7,7 @@ import fcntl
 import json
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,17 +68,29 @@ def test_a_sweep_writes_results_and_metrics(ready):
 
 
 @pytest.mark.parametrize(
-    ("dirty", "share"),
+    ("dirty", "ignored", "share"),
     [
-        (False, "commit results/ledger/small.jsonl, or use `dvc push` while params.yaml selects the table"),
+        (
+            False,
+            "",
+            "commit results/ledger/small.jsonl, or use `dvc push` while params.yaml selects the table",
+        ),
+        (
+            False,
+            "small.jsonl",
+            "use `dvc push` while params.yaml selects the table; git ignores results/ledger/small.jsonl",
+        ),
         (
             True,
+            "",
             "use `dvc push` while params.yaml selects the table; results/ledger/ gets no records of "
             "uncommitted files",
         ),
     ],
 )
-def test_a_sweep_says_how_new_records_get_to_others(dirty, share, capsys, monkeypatch):
+def test_a_sweep_says_how_new_records_get_to_others(dirty, ignored, share, ready, capsys, monkeypatch):
+    subprocess.run(["git", "init", "-q"], check=True)
+    (ready / ".gitignore").write_text(ignored)
     sources = dataclasses.replace(SOURCES, dirty=dirty)
     monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: sources)
     sweep("small")
