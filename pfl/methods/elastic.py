@@ -48,10 +48,9 @@ class Elastic(Method):
     Differs from the authors: batch norm's running statistics are not updated while Omega_i is measured;
         training draws other batches than the measurement. A ``share`` of the samples is rounded up to whole
         batches; max Omega is at least the size of rounding errors, so that a tensor without sensitivities
-        moves by 1 + tau times FedAvg's step.
-        FL-bench uses the gradient of the loss in evaluation mode, one number per tensor (since June 2024 over
-        the whole tensor, previously over its first slice), and the maximum over the participants. It has
-        mu = 0.95, and excludes the share, 0.3, from training.
+        moves by 1 + tau times FedAvg's step. FL-bench uses the gradient of the loss in evaluation mode, one
+        number per tensor (since June 2024 over the whole tensor, previously over its first slice), and the
+        maximum over the participants. It has mu = 0.95, and excludes the share, 0.3, from training.
     """
 
     family = "server optimisation"

@@ -37,8 +37,8 @@ class FedAsync(Clocked):
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: updates arrive on the round clock of PLGA and not one by one, so staleness is
         counted in rounds and not in updates of the server. Batch norm's running statistics are blended like
-        the weights. The hinge's slope has the default and the search range of the polynomial's
-        exponent; theirs are 10 and 4.
+        the weights. The hinge's slope has the default and the search range of the polynomial's exponent;
+        theirs are 10 and 4.
     """
 
     family = "asynchronous"

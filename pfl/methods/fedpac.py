@@ -46,8 +46,7 @@ class FedPAC(Method):
     Differs from the authors: the head's epochs are part of the configuration's (theirs: one more), so that
         all methods train for the same total; a class without a prototype is pulled towards the client's own
         mean before training; statistics are taken in evaluation mode; the head's rate is the extractor's by
-        default (theirs: ten times as high). The traffic counts a target for every
-        class, known or not.
+        default (theirs: ten times as high). The traffic counts a target for every class, known or not.
     """
 
     family = "personal layers"

@@ -20,7 +20,7 @@ weights of the same layer (`bn_stats`). FL-bench and PFLlib are widely used publ
 
 - *Mixed*: how each part of the model is aggregated. *Average*: one value for all clients. *Personal*:
   each client keeps its own. *Personalised aggregation*: each client gets its own weighted mean of the
-  clients' tensors, or of their changes. *Server-generated*: a value that is no weighted mean of the clients'.
+  clients' tensors, or of their changes. *Server-generated*: no weighted mean of the clients' tensors.
 - *Own state*: what the method stores on the server or the clients, or sends, in addition to the models.
 - *New client*: what a client that joins after the last round receives, and how it adapts, if not by the
   method's own adaptation or its local program ([unseen clients](python.md#unseen-clients)).
