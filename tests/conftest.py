@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
-from pfl.engine import checkpoint
+from pfl.engine import checkpoint, workers
 from pfl.engine.local_training import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
@@ -180,5 +181,7 @@ def checkpointed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread and no workers, however slow the machine is: a test sees all calls that it watches."""
     torch.set_num_threads(1)
+    monkeypatch.setattr(workers, "WORTHWHILE", math.inf)
