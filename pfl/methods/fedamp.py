@@ -76,9 +76,10 @@ class FedAMP(Method):
         return self._clouds({name: server.store[name] for name in names}, present)
 
     def admit(self, server: Server) -> Dispatch:
-        seen, new = server.clients - len(server.participants), server.participants[:1]
-        others = torch.arange(seen + 1, device=new.device)  # all new clients start alike: one stands for them
-        return self._clouds({name: server.store[name][others] for name in server.groups.trainable}, new)
+        # New clients come last and start alike: the first stands for all of them.
+        count = server.clients - len(server.participants) + 1
+        models = {name: server.store[name][:count] for name in server.groups.trainable}
+        return self._clouds(models, server.participants[:1])
 
     def _clouds(self, models: Mapping[str, Tensor], own: Tensor) -> Dispatch:
         """u (K, *shape) of the rows ``own`` (K,) of ``models`` (n, *shape)."""
