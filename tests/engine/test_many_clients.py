@@ -82,10 +82,12 @@ def test_a_bank_in_host_memory_changes_no_number(dataset, partition, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_clients_with_heads_of_their_own_fit_into_four_gigabytes():
+def test_heads_of_clients_that_never_took_part_take_no_memory():
     from benchmarks.scale import Scale, measure
     from benchmarks.workload import in_subprocess
 
-    cost = in_subprocess(measure, Scale(100_000, "fedper", rounds=3))
-    assert cost["parameters"] >= 5000
-    assert cost["peak_memory_bytes"] < 4e9
+    small, large = 2000, 20_000  # of which at most 300 take part
+    few, many = (in_subprocess(measure, Scale(clients, "fedper", rounds=3)) for clients in (small, large))
+    more = many["peak_memory_bytes"] - few["peak_memory_bytes"]
+    models = (large - small) * 4 * many["parameters"]
+    assert more < models / 2

@@ -26,10 +26,9 @@ settings:
   dir: "dirichlet:0.5"
 methods:
 - fedavg
-- {method: fedprox, params: {mu: 0.1}}
+- {method: fedprox, params: {mu: 0.1}, search: {trials: 2}}
 seeds: [0, 1]
 evaluation: {every: 10}
-search: {trials: 2}
 """
 
 

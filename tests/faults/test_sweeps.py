@@ -34,7 +34,7 @@ def test_a_sweep_loses_nothing_and_ends_with_the_same_bits(
 def test_failed_trials_are_reported_end_dvc_with_an_error_and_are_tried_again(prepared, tmp_path):
     checkout = prepared.copy(tmp_path / "checkout")
     install_failing(checkout)
-    checkout.table.write_text(checkout.table.read_text().replace("search: {trials: 2}\n", ""))
+    checkout.table.write_text(checkout.table.read_text().replace(", search: {trials: 2}", ""))
     checkout.table.write_text(checkout.table.read_text().replace("- fedavg\n", "- fedavg\n- recovers\n"))
     report = checkout.root / "results/small/report/README.md"
     again = "2 of 6 runs failed; the next `dvc repro` retries them"
