@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = torch.device("meta")  # the only one that autograd supports without hardware
 
@@ -82,7 +83,9 @@ class Device:
         def replay() -> None:
             self.replays += 1
             for func, args, kwargs, outputs in recorded:
-                for place, value in zip(_leaves(outputs), _leaves(func(*args, **kwargs)), strict=True):
+                for place, value in zip(
+                    tree_leaves(outputs), tree_leaves(func(*args, **kwargs)), strict=True
+                ):
                     if isinstance(place, Tensor) and not _share_memory(place, value):
                         place.copy_(value)
 
@@ -93,23 +96,6 @@ class Device:
         for storage in [value.untyped_storage() for value in values if isinstance(value, Tensor)]:
             if storage.data_ptr() not in self._before:
                 self._before[storage.data_ptr()] = storage, storage.clone()
-
-
-def _leaves(value: Any) -> list[Any]:
-    """What lists, tuples and dictionaries hold. `torch.utils._pytree` knows more, and takes longer."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, list | tuple) else [value]
-
-
-def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """``value`` with ``function`` of each of its `_leaves` in its place."""
-    if isinstance(value, dict):
-        return {name: _mapped(function, part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [_mapped(function, part) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    return function(value)
 
 
 def _share_memory(first: Tensor, second: Tensor) -> bool:
@@ -160,7 +146,7 @@ class _Operations(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        on_device = any(isinstance(value, OnDevice) for value in _leaves((args, kwargs)))
+        on_device = any(isinstance(value, OnDevice) for value in tree_leaves((args, kwargs)))
         place = kwargs.get("device")
         if place is not None:
             kwargs["device"] = torch.device("cpu")
@@ -170,15 +156,15 @@ class _Operations(TorchDispatchMode):
         if func not in COPIES:
             _assert_together(func, args, kwargs)
         self._mind(func, args, kwargs, on_device, returns_on_device)
-        held, named = _mapped(_held, args), _mapped(_held, kwargs)
+        held, named = tree_map(_held, args), tree_map(_held, kwargs)
         if self.device.recording is not None:
-            self.device.remember(_leaves((held, named)))
+            self.device.remember(tree_leaves((held, named)))
         outputs = func(*held, **named)
         if self.device.recording is not None:
             self.device.recording.append((func, held, named, outputs))
         if not returns_on_device:
             return outputs
-        outputs = _mapped(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, outputs)
+        outputs = tree_map(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, outputs)
         return return_and_correct_aliasing(func, args, kwargs, outputs) if on_device else outputs
 
     def _mind(
@@ -210,10 +196,10 @@ def _held(value: Any) -> Any:
 def _assert_together(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """As on a GPU, only scalars and indices into a tensor on the device may be on the host."""
     operands = [args[0], *args[2:]] if func in INDEXING else [args, kwargs]
-    tensors = [value for value in _leaves([args, kwargs]) if isinstance(value, Tensor)]
+    tensors = [value for value in tree_leaves([args, kwargs]) if isinstance(value, Tensor)]
     if not any(isinstance(value, OnDevice) for value in tensors):
         return
-    for value in _leaves(operands):
+    for value in tree_leaves(operands):
         if isinstance(value, Tensor) and not isinstance(value, OnDevice) and value.dim():
             raise RuntimeError(f"{func}: {tuple(value.shape)} is on the host, the others are on the device")
 
