@@ -11,7 +11,7 @@ from tests.faults.conftest import Outside
 from tests.faults.faults import FAULTS, install_failing
 from tests.faults.recovery import file_system, suffer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("harmed sweeps")]
 
 
 @pytest.mark.parametrize("name", FAULTS)
