@@ -82,7 +82,7 @@ def caption(summary: Summary) -> str:
 
 
 def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
-    """CSV text with a line for each method, column and moment."""
+    """CSV text with a line for each method, column and moment; the ledger keys behind it are in table.csv."""
     return csv_of(
         {
             "table": summary.id,
@@ -98,7 +98,6 @@ def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
             **difference_columns(at.gap),
             "pairs": at.gap and at.gap.pairs,
             "over": at.gap and at.gap.over,
-            "keys": " ".join(record.key for record in at.entry.rows),
         }
         for block in shown
         for label, entries in block.lines
