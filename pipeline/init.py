@@ -16,10 +16,11 @@ from pipeline.spec.cells import cells
 from pipeline.spec.extends import lineage
 from pipeline.spec.fingerprints import is_current
 from pipeline.spec.papers import FILE
-from pipeline.spec.params import PARAMS
+from pipeline.spec.params import PARAMS, Params
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.prior import prior_files
 from pipeline.spec.table import load_table
+from pipeline.spec.yaml import dumped
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import refusals
 from pipeline.store.rows import read_rows
@@ -29,15 +30,6 @@ FILES = (
     *(".gitattributes", ".gitignore", "dvc.yaml", "tables/table.schema.json"),
 )
 """Files that every new project receives; pyproject.toml puts the same files into the wheel."""
-
-SELECTION = """\
-tables:
-- {table}
-subset:
-  settings: []
-  methods: []
-  seeds: []
-"""
 
 README = """\
 # {name}
@@ -99,7 +91,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         write_lines(folder / file, rows)
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
-    write_text(folder / PARAMS, comments + SELECTION.format(table=table))
+    write_text(folder / PARAMS, comments + dumped(Params(tables=[table]).model_dump()))
     write_text(folder / "README.md", README.format(name=name, title=content.title))
     for command in (["init", "--quiet"], ["add", "--all"]):
         if subprocess.run(["git", "-C", str(folder), *command], check=False).returncode:

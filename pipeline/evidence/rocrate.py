@@ -204,10 +204,19 @@ def _parameter(out: Path, identifier: str, value: str) -> Iterator[dict[str, Any
         "additionalType": "Dataset" if is_folder else "File",
         "workExample": {"@id": value},
     }
-    described = _folder(out, value) if is_folder else _file(out, value)
-    yield {**described, "exampleOfWork": {"@id": identifier}}
-    if is_folder:
-        yield from (_file(out, name) for name in _names(out, value))
+    if not is_folder:
+        yield {**_file(out, value), "exampleOfWork": {"@id": identifier}}
+        return
+    names = sorted(str(path.relative_to(out)) for path in (out / value).rglob("*") if path.is_file())
+    yield {
+        "@id": value,
+        "@type": "Dataset",
+        "name": value.removesuffix("/"),
+        "description": ABOUT[value],
+        "hasPart": _references(names),
+        "exampleOfWork": {"@id": identifier},
+    }
+    yield from (_file(out, name) for name in names)
 
 
 def _about(results: Results) -> str:
@@ -217,20 +226,6 @@ def _about(results: Results) -> str:
 def _extent(results: Results) -> str:
     cells, runs = amount(len(results.cells), "cell"), amount(len(results.records), "run")
     return f"{cells} from {runs}"
-
-
-def _folder(out: Path, name: str) -> dict[str, Any]:
-    return {
-        "@id": name,
-        "@type": "Dataset",
-        "name": name.removesuffix("/"),
-        "description": ABOUT[name],
-        "hasPart": _references(_names(out, name)),
-    }
-
-
-def _names(out: Path, folder: str) -> list[str]:
-    return sorted(str(path.relative_to(out)) for path in (out / folder).rglob("*") if path.is_file())
 
 
 def _file(out: Path, name: str) -> dict[str, Any]:

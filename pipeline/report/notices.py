@@ -187,12 +187,7 @@ def notices(summary: Summary) -> list[str]:
 
 def copies(identities: Mapping[str, str]) -> list[str]:
     """A line for each data set, by name, whose pixels differ, or may differ, from the original ones."""
-    return [f"{name} is {identity}." for name, identity in identities.items() if not is_original(identity)]
-
-
-def is_original(identity: str) -> bool:
-    """Whether a manifest's ``identity`` of a data set means the original data, and not a copy."""
-    return identity in ORIGINALS
+    return [f"{name} is {identity}." for name, identity in identities.items() if identity not in ORIGINALS]
 
 
 def not_tried(summary: Summary) -> list[str]:

@@ -16,9 +16,9 @@ from pfl.core.text import amount, signed
 from pipeline.report.agreement import CellOutcome, Tally, firmness, outcomes
 from pipeline.report.formats import literal
 from pipeline.report.moments import MOMENTS
-from pipeline.report.notices import is_original
+from pipeline.report.notices import ORIGINALS
 from pipeline.report.pairs import sign_of
-from pipeline.report.summary import Summary, blank
+from pipeline.report.summary import UNTRIED, Summary, blank
 from pipeline.report.table_report import environment, findings_of, write_files
 from pipeline.report.verdict_plots import scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
@@ -68,10 +68,11 @@ class TableProgress:
         """The overview's columns: run of pinned, reproduced, higher, lower, claims."""
         tally = self.tally
         notes = [amount(len(self.keys), "simulation")] if tally.run else []
-        notes += [f"{tally.count(name)} {word}" for name, word in _OTHERS.items() if tally.count(name)]
+        others = {name: number for name, number in tally.counts.items() if name not in (*JUDGED, *UNTRIED)}
+        notes += [f"{number} {'as ratios' if name == 'ratio' else name}" for name, number in others.items()]
         notes += [f"{tally.shared} shared"] if tally.shared else []
         run = f"{tally.run:,} of {tally.total:,}" + (f" ({', '.join(notes)})" if notes else "")
-        judged = [str(tally.count(name) or "") for name in ("reproduced", "higher", "lower")]
+        judged = [str(tally.count(name) or "") for name in JUDGED]
         return [run, *judged, outcomes(self.answers)]
 
     @property
@@ -87,14 +88,6 @@ class TableProgress:
         run = f"{amount(tally.run, 'cell')} from {amount(len(self.keys), 'simulation')}"
         uncounted = f", of which {tally.uncounted}" if tally.uncounted else ""
         return f"{run}{uncounted}. {firmness(tally)}".strip()
-
-
-_OTHERS: Mapping[Any, str] = {
-    "ratio": "as ratios",
-    "not comparable": "not comparable",
-    "diverged": "diverged",
-    "failed": "failed",
-}
 
 
 @dataclass(frozen=True)
@@ -258,6 +251,8 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
     """
     lines = report_rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
+    # Entries such as "cifar10: original pixels", and empty ones of cells that have not run.
+    copied = {data for row in lines if (data := row["data"]) and data.partition(": ")[2] not in ORIGINALS}
     cells = []
     for entry in summary.compared:
         assert entry.published is not None
@@ -275,7 +270,7 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
         title=_link(summary, folder) if folder and reported else literal(summary.table.title),
         cells=tuple(cells),
         answers=answers or (Finding("open", ""),) * len(summary.table.claims),
-        data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
+        data=tuple(sorted(copied)),
         moments=tuple(at_one_moment(summary, folder)) if folder else (),
         table=summary.id,
     )
@@ -296,11 +291,6 @@ def _finding(row: Mapping[str, str]) -> Finding:
     held = (int(row["held"]), int(row["run"])) if row.get("run") else None
     seeds = int(row["few_seeds"]) if row.get("few_seeds") else None
     return Finding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
-
-
-def _is_original(data: str) -> bool:
-    """Whether a table.csv's entry, such as "cifar10: original pixels", means original data."""
-    return not data or is_original(data.partition(": ")[2])
 
 
 def report_rows(path: Path) -> list[dict[str, Any]]:

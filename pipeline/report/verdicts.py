@@ -39,29 +39,13 @@ RULE = (
 
 RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 
-Name = Literal[
-    "reproduced",
-    "higher",
-    "lower",
-    "ratio",
-    "not comparable",
-    "diverged",
-    "failed",
-    "not run",
-    "not selected",
-]
+Judged = Literal["reproduced", "higher", "lower"]
+Name = Literal[Judged, "ratio", "not comparable", "diverged", "failed", "not run", "not selected"]
 NAMES: tuple[Name, ...] = get_args(Name)
-JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
+JUDGED: tuple[Name, ...] = get_args(Judged)
 
-SYMBOLS = {
-    ("reproduced", False): "●",
-    ("reproduced", True): "○",
-    ("higher", False): "▲",
-    ("higher", True): "△",
-    ("lower", False): "▼",
-    ("lower", True): "▽",
-}
-"""Symbols by name and whether provisional; the other verdicts have none."""
+SYMBOLS = {"reproduced": ("●", "○"), "higher": ("▲", "△"), "lower": ("▼", "▽")}
+"""Symbols of firm and of provisional verdicts, by name; the other verdicts have none."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class Verdict:
 
     @property
     def symbol(self) -> str:
-        return SYMBOLS.get((self.name, self.provisional), "")
+        return SYMBOLS.get(self.name, ("", ""))[self.provisional]
 
 
 def rule(seeds: int | None) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def page() -> str:
 def _reached(document: Mapping[str, Any]) -> list[str]:
     """The definitions in the order in which a reader meets them."""
     names: list[str] = []
-    pending = list(_references(document["properties"]))
+    pending = _references(document["properties"])
     while pending:
         name = pending.pop(0)
         if name not in names:
@@ -74,15 +75,9 @@ def _reached(document: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _references(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if "$ref" in node:
-            yield node["$ref"].rpartition("/")[2]
-        for value in node.values():
-            yield from _references(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _references(value)
+def _references(node: Any) -> list[str]:
+    """The names of the definitions that a part of the schema refers to, in its order."""
+    return re.findall(r'"\$ref": "#/\$defs/([^"]*)"', json.dumps(node))
 
 
 def _section(name: str, model: Mapping[str, Any]) -> str:
@@ -122,17 +117,10 @@ def _kind(field: Mapping[str, Any]) -> str:
     if kind == "array":
         return f"list of {_kind(field['items'])}"
     if kind == "object":
-        return f"mapping from name to {_kind(_values(field))}"
+        patterns, others = field.get("patternProperties", {}), field.get("additionalProperties")
+        values = next(iter(patterns.values()), others)
+        return f"mapping from name to {_kind(values if isinstance(values, dict) else {})}"
     return (kind or "any value") + _bounds(field)
-
-
-def _values(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of the values of an open mapping."""
-    patterns = field.get("patternProperties")
-    if patterns:
-        return next(iter(patterns.values()))
-    more = field.get("additionalProperties")
-    return more if isinstance(more, dict) else {}
 
 
 def _bounds(field: Mapping[str, Any]) -> str:

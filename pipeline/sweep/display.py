@@ -163,20 +163,10 @@ class Progress:
         cells = Table.grid(padding=(0, 2))
         for cell in begun[:CELLS_SHOWN]:
             at = ", ".join(map(str, rounds.get(cell.cell.id, ())))
-            cells.add_row(
-                cell.cell.id,
-                f"{len(cell.seen)} of {cell.total}",
-                f"round {at} of {cell.cell.config.rounds}" if at else "",
-                self._so_far(cell),
-            )
+            place = f"round {at} of {cell.cell.config.rounds}" if at else ""
+            cells.add_row(cell.cell.id, f"{len(cell.seen)} of {cell.total}", place, self._so_far(cell))
+        trained = sum(stack.part * len(trial.seeds) for stack in running for trial in stack.trials)
+        bar = ProgressBar(total=self._scheduler.total, completed=self._scheduler.done + trained, width=30)
         total = Table.grid(padding=(0, 2))
-        total.add_row(
-            ProgressBar(
-                total=self._scheduler.total,
-                completed=self._scheduler.done
-                + sum(stack.part * len(trial.seeds) for stack in running for trial in stack.trials),
-                width=30,
-            ),
-            self._summary(running),
-        )
+        total.add_row(bar, self._summary(running))
         return Group(cells, total)

@@ -256,11 +256,9 @@ class TimeLeft:
             for cell, (known, to_come) in zip(self.scheduler.cells, self._planned, strict=True)
             if to_come and not cell.to_come
         ]
-        return (
-            sum(requested for requested, _ in ended) / sum(planned for _, planned in ended)
-            if ended
-            else USUALLY_COME
-        )
+        if not ended:
+            return USUALLY_COME
+        return sum(requested for requested, _ in ended) / sum(planned for _, planned in ended)
 
     def _costs(self) -> list[float]:
         """Seconds of a whole simulation in each cell."""
