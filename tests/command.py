@@ -13,13 +13,17 @@ from subprocess import CompletedProcess
 from unittest.mock import patch
 
 from pfl import cli
+from pfl.cli import app
 
 
 def pfl(*arguments: str) -> CompletedProcess[str]:
     """Run ``pfl`` with these arguments; what it prints and how it ends."""
     out, err = io.StringIO(), io.StringIO()
     hook = patch.object(sys, "unraisablehook", sys.unraisablehook)
-    with hook, patch.object(sys, "argv", ["pfl", *arguments]), patch.object(cli, "gc"):
+    # A call adds the pipeline's commands to those of the calls before, and all of them would be built.
+    commands, groups = [*app.registered_commands], [*app.registered_groups]
+    as_before = patch.multiple(app, registered_commands=commands, registered_groups=groups)
+    with hook, as_before, patch.object(sys, "argv", ["pfl", *arguments]), patch.object(cli, "gc"):
         try:
             with redirect_stdout(out), redirect_stderr(err):
                 cli.main()

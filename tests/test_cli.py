@@ -277,29 +277,25 @@ def test_an_interruption_in_a_finaliser_ends_the_command(tmp_path):
     assert (done.returncode, done.stderr) == (130, "pfl: interrupted\n")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["methods"],
-        ["datasets"],
-        ["tables"],
-        ["run", "--method", "pfedsim", "--set", "rho=7"],
-        *(
-            pytest.param(command, marks=pytest.mark.slow)
-            for command in (
-                ["run", "--help"],
-                ["models"],
-                ["partitions"],
-                ["figures"],
-                ["run", "--method", "nothing"],
-            )
-        ),
-    ],
-)
-def test_lists_help_and_errors_do_not_import_torch(arguments):
-    code = "import sys; from pfl.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    assert python("-c", code, *arguments, check=False).stdout.splitlines()[-1] == "False"
+WITHOUT_TORCH = """
+import sys
+from pfl.cli import main
+importing = []
+for command in sys.argv[1:]:
+    sys.argv = ["pfl", *command.split()]
+    try:
+        main()
+    except SystemExit:
+        importing += [command] * ("torch" in sys.modules)
+print(importing)
+"""
+
+
+def test_lists_help_and_errors_do_not_import_torch():
+    lists = ("methods", "datasets", "models", "partitions", "tables", "figures")
+    errors = ("run --method pfedsim --set rho=7", "run --method nothing")
+    done = python("-c", WITHOUT_TORCH, "--help", "run --help", *lists, *errors)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("arguments", [(), ("ledger",)])

@@ -120,7 +120,7 @@ def test_every_way_to_compute_a_gpus_convolution_is_timed(monkeypatch, capsys):
 
     monkeypatch.setattr(gpu_kernels, "milliseconds", milliseconds)
     monkeypatch.setattr(gpu_kernels, "IMAGES", 4)  # the interpreter of Triton is slow
-    gpu_kernels.measure("tiny", (4, 6, 3, 1, 0, 6), 2, torch.float32, ("ieee",), device="cpu")
+    gpu_kernels.measure("tiny", (4, 6, 3, 1, 0, 6), 1, torch.float32, ("ieee",), device="cpu")
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         "tiny, convolution",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from pfl.engine.metrics import Metrics
 from pipeline.store.results import load_results
 from tests.pipeline.running import BIN, environment_of, json_lines
+from tests.pipeline.sweep.test_dependencies import EDITS, SEARCH
 from tests.repository import commit, copy_files, replace_text
 from tests.test_fingerprint import METHOD
 from tests.test_registry import SHALLOW, install
@@ -112,18 +114,18 @@ def test_the_life_of_a_table(clone, run):
         assert f"Stage '{stage}@tiny' didn't change, skipping" in again
     assert rows(clone) == first
 
-    replace_text(clone / "tables/tiny.yaml", "mu: 0.1", "mu: 0.5")
+    replace_text(clone / "tables/tiny.yaml", "- fedavg", "- {method: fedavg, schedule: {lr: 0.2}}")
     run("dvc", "exp", "run", "--name", "second")
     second = rows(clone)
     assert first.items() < second.items()
-    assert {second[key]["method"] for key in second.keys() - first.keys()} == {"fedprox"}
+    assert {second[key]["method"] for key in second.keys() - first.keys()} == {"fedavg"}
 
-    replace_text(clone / "tables/tiny.yaml", "mu: 0.5", "mu: 0.9")
+    replace_text(clone / "tables/tiny.yaml", "lr: 0.2}", "lr: 0.4}")
     run("dvc", "exp", "run", "--name", "third")
     third = rows(clone)
     run("dvc", "exp", "apply", "second")
     assert len(published.read_text().splitlines()) < len(third), "apply was to shorten the published file"
-    replace_text(clone / "tables/tiny.yaml", "mu: 0.5", "mu: 0.9")
+    replace_text(clone / "tables/tiny.yaml", "lr: 0.2}", "lr: 0.4}")
     run("dvc", "repro", "--force")
     assert rows(clone) == third
     assert results(clone)["trials_run"] == 0
@@ -194,12 +196,16 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     assert ran in said
     assert "plugins: 1 run computed, 1 from the ledger" in said
 
-    replace_text(clone / "plugins/site/network/shallow.py", "16", "24")
-    assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
 
-
-def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, run, tmp_path):
+@pytest.fixture(scope="module")
+def reproduced(clone: Path, run: Run) -> None:
+    """The clone's table has run, and everything is committed."""
     run("dvc", "repro")
+    commit(clone)
+
+
+@pytest.mark.usefixtures("reproduced")
+def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, run, tmp_path):
     run("dvc", "remote", "add", "--default", "--force", "store", str(tmp_path / "store"))
     commit(clone)
     run("dvc", "push")
@@ -217,9 +223,8 @@ def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, 
     assert not (colleague / ".sweeps/ledger").exists()
 
 
+@pytest.mark.usefixtures("reproduced")
 def test_a_report_s_commands_compute_it_anew_and_take_nothing_from_the_ledger(clone, run):
-    run("dvc", "repro")
-    commit(clone)
     for stage in ("train-sweep", "report"):
         run("dvc", "repro", "--force", "--single-item", f"{stage}@tiny")
     assert results(clone)["trials_run"] == 0
@@ -267,3 +272,29 @@ def test_dvc_repro_without_the_environment_says_so_in_a_line(run, tmp_path):
     assert done.returncode != 0
     assert "the environment is not activated" in done.stdout
     assert "Running stage 'download" not in done.stdout
+
+
+REAL = {
+    "the mean over the seeds": EDITS["the mean over the seeds"],
+    "a method's search range": ("pfl/methods/fedprox.py", "search=(1e-4, 3.0)", "search=(0.5, 3.0)"),
+    "a comment": (SEARCH, "WORST = 0.0", "WORST = 0.0  # the lowest"),
+}
+
+
+@pytest.mark.usefixtures("reproduced")
+def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metrics(clone, run):
+    for name, (file, old, new) in REAL.items():
+        content = replace_text(clone / file, old, new)
+        run("dvc", "repro", "--single-item", "check")
+        reasons = run("pfl", "ledger", "why", "tiny").stdout.splitlines()
+        pending = any("in the ledger" not in reason for reason in reasons)
+        ran = "Running stage 'train-sweep@tiny'" in run("dvc", "repro", "report@tiny").stdout
+        assert ran or not pending, name
+        assert ran == (name != "a comment"), name
+        metrics = json.loads((clone / "results/tiny/metrics.json").read_text())
+        table = (clone / "results/tiny/report/table.csv").read_text().splitlines()
+        pinned = [row for row in csv.DictReader(table) if row["configuration"] == "pinned"]
+        shown = {f"{row['setting']}/{row['row']}": row["mean"] for row in pinned}
+        for cell in ("dir/fedavg", "dir/fedprox"):
+            assert float(shown[cell]) == pytest.approx(metrics[cell], abs=0.006), name
+        (clone / file).write_text(content)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -22,34 +21,34 @@ pytestmark = pytest.mark.slow
 ROUNDS_OF_A_MINUTE = 3000
 
 
-def test_a_table_is_run_entered_and_then_served(start):
-    output = finished(start())
-    assert "4 runs computed, 0 from the ledger" in output
-    assert [cell.status for cell in load_results("small", Path()).cells] == ["done", "done"]
+def test_a_table_is_run_and_its_metrics_are_columns_of_its_report(prepared, start, edit):
+    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
+    assert "4 runs computed, 0 from the ledger" in finished(start())
+    assert [cell.status for cell in load_results("small", prepared).cells] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
     assert not list(Path(".sweeps/trials").iterdir())
-    assert "0 runs computed, 4 from the ledger" in finished(start())
+    folder = write_report("small", prepared)
+    with (folder / "table.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
+    assert all(0 < float(line[name]) < 1 for line in lines for name in names)
+    assert "recall" not in lines[0]
+    with (folder / "metrics.csv").open() as file:
+        recalls = [line for line in csv.DictReader(file) if line["metric"] == "recall"]
+    assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
+    assert all(0 <= float(recall["mean"]) <= 1 for recall in recalls)
+    for page in ("README.md", "index.html"):
+        shown = (folder / page).read_text()
+        assert "auroc, pooled" in shown
+        assert "macro_f1: F1 score, averaged over the classes." in shown
+    assert "(metrics.csv)" in (folder / "README.md").read_text()
 
 
-def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp_path):
-    edit("rounds: 2", "rounds: 300")
+def test_a_sweep_s_own_ray_takes_nobody_else_and_an_edit_of_the_sources_ends_it(start, edit, tmp_path):
+    edit("rounds: 2", f"rounds: {ROUNDS_OF_A_MINUTE}")
     for package in ("pfl", "pipeline"):
         shutil.copytree(ROOT / package, tmp_path / "sources" / package)
     process = start(PYTHONPATH=str(tmp_path / "sources"))
-    wait_until(checkpoints)
-    (tmp_path / "sources/pfl/later.py").write_text("")
-    for victim in workers(process):
-        victim.kill()
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 2, output
-    assert "sources: the source changed during the sweep; run it again" in output
-    assert not any("error" in row for row in rows())
-    assert "from the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
-
-
-def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):
-    edit("rounds: 2", f"rounds: {ROUNDS_OF_A_MINUTE}")
-    process = start()
     wait_until(checkpoints)
     family = psutil.Process(process.pid).children(recursive=True)
     commands = [command_of(child) for child in family]
@@ -66,26 +65,12 @@ def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):
         assert asked.returncode != 0
         assert "InvalidAuthToken" in asked.stderr
     dashboards = [command for command in commands if "dashboard.py" in command]
+    assert dashboards
     assert all("--disable-frontend" in dashboard for dashboard in dashboards)
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-
-
-def test_the_metrics_of_a_table_are_columns_of_its_report(prepared, start, edit):
-    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
-    finished(start())
-    folder = write_report("small", prepared)
-    with (folder / "table.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
-    assert all(0 < float(row[name]) < 1 for row in rows for name in names)
-    assert "recall" not in rows[0]
-    with (folder / "metrics.csv").open() as file:
-        recalls = [row for row in csv.DictReader(file) if row["metric"] == "recall"]
-    assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
-    assert all(0 <= float(row["mean"]) <= 1 for row in recalls)
-    for page in ("README.md", "index.html"):
-        shown = (folder / page).read_text()
-        assert "auroc, pooled" in shown
-        assert "macro_f1: F1 score, averaged over the classes." in shown
-    assert "(metrics.csv)" in (folder / "README.md").read_text()
+    (tmp_path / "sources/pfl/later.py").write_text("")
+    for victim in workers(process):
+        victim.kill()
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, output
+    assert "sources: the source changed during the sweep; run it again" in output
+    assert not any("error" in row for row in rows())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -19,7 +18,6 @@ from pipeline.store.refusals import Refusal, refuse
 from pipeline.sweep import dependencies as module
 from pipeline.sweep.dependencies import code_digest, dependencies
 from pipeline.sweep.why import why
-from tests.faults.checkout import Checkout
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 from tests.pipeline.running import LOCAL
 from tests.repository import ROOT, replace_text
@@ -133,35 +131,3 @@ def test_where_the_file_is_the_same_no_trial_is_pending():
     ledger = Ledger(SOURCES)
     assert all(re.search(": in the ledger$", reason) for reason in why(scheduler_of(ledger)))
     assert dependencies("small", load_table("small"), ledger) == before
-
-
-REAL = {
-    "the mean over the seeds": EDITS["the mean over the seeds"],
-    "a method's search range": ("pfl/methods/fedprox.py", "search=(1e-4, 3.0)", "search=(0.5, 3.0)"),
-    "a comment": (SEARCH, "WORST = 0.0", "WORST = 0.0  # the lowest"),
-}
-
-
-@pytest.mark.slow
-def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metrics(tmp_path):
-    checkout = Checkout.make(tmp_path / "checkout")
-    replace_text(checkout.table, "rounds: 80", "rounds: 20")
-    assert checkout.run("dvc", "repro", "report@small") == 0, checkout.said
-    for name, (file, old, new) in REAL.items():
-        content = replace_text(checkout.root / file, old, new)
-        assert checkout.run("dvc", "repro", "--single-item", "check") == 0, checkout.said
-        said = checkout.said
-        assert checkout.run("pfl", "ledger", "why", "small") == 0
-        pending = any("in the ledger" not in line for line in checkout.said[len(said) :].splitlines())
-        said = checkout.said
-        assert checkout.run("dvc", "repro", "report@small") == 0, checkout.said
-        ran = "Running stage 'train-sweep@small'" in checkout.said[len(said) :]
-        assert ran or not pending, name
-        assert ran == (name != "a comment"), name
-        metrics = json.loads((checkout.root / "results/small/metrics.json").read_text())
-        table = (checkout.root / "results/small/report/table.csv").read_text().splitlines()
-        rows = [row for row in csv.DictReader(table) if row["configuration"] == "pinned"]
-        shown = {f"{row['setting']}/{row['row']}": row["mean"] for row in rows}
-        for cell in ("dir/fedavg", "dir/fedprox"):
-            assert float(shown[cell]) == pytest.approx(metrics[cell], abs=0.006), name
-        (checkout.root / file).write_text(content)
