@@ -17,10 +17,9 @@ repro: .venv
 test: .venv
 	$(PYTEST) -n 2 -m "not slow and not gpu"
 
-# One more process than for the fast tests: tests of sweeps wait for processes to start and end. Tests in a group share
-# a checkout that takes long to make, so they stay in one process, and come first.
+# One more process than for the fast tests: tests of sweeps wait for processes to start and end.
 test-slow: .venv
-	$(PYTEST) -n 3 --dist loadgroup -m "slow and not gpu"
+	$(PYTEST) -n 3 -m "slow and not gpu"
 
 # The fast tests, and `dvc repro` of an installed wheel, with the lowest versions that pyproject.toml declares.
 test-lowest: .venv-lowest

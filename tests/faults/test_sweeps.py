@@ -11,7 +11,7 @@ from tests.faults.conftest import Outside
 from tests.faults.faults import FAULTS, install_failing
 from tests.faults.recovery import file_system, suffer
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("harmed sweeps")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name != "everything"])  # "ledger" begins with it

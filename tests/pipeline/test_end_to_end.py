@@ -21,7 +21,7 @@ from tests.repository import commit, copy_files, replace_text
 from tests.test_fingerprint import METHOD
 from tests.test_registry import SHALLOW, install
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clone")]
+pytestmark = pytest.mark.slow
 
 TABLE = """\
 title: A table for the end-to-end test
