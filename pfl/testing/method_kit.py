@@ -277,10 +277,10 @@ def device(tested: CheckedMethod) -> None:
 @KIT.rule
 def graphs(tested: CheckedMethod) -> None:
     """Steps that are recorded and replayed, in rounds without a wait of the host, give the same numbers."""
-    once: dict[str, Any] = {"eval_every": CONFIG.rounds, "epochs": 1}
+    options: dict[str, Any] = {"eval_every": CONFIG.rounds, "epochs": 1}
     with emulated_gpu() as gpu:
-        there = values_of(tested.run(Execution(device=str(DEVICE), backend="stacked"), **once).metrics)
-    _agree(there, tested.numbers(**once), "replayed")
+        there = values_of(tested.run(Execution(device=str(DEVICE), backend="stacked"), **options).metrics)
+    _agree(there, tested.numbers(**options), "replayed")
     if not gpu.replays:
         raise Violated("no step was recorded")
 
@@ -330,12 +330,10 @@ def resume(tested: CheckedMethod) -> None:
 @KIT.rule
 def forked_workers(tested: CheckedMethod) -> None:
     """Two worker processes give bit-identical results to one."""
-    once: dict[str, Any] = {"eval_every": CONFIG.rounds, "epochs": 1}
+    options: dict[str, Any] = {"dtype": "float32", "participation": 1.0}
+    options |= {"eval_every": CONFIG.rounds, "epochs": 1}
     with patch.object(workers, "WORTHWHILE", -1.0):  # every call is worth a fork
-        alone, shared = (
-            tested.bits(Execution(workers=count), dtype="float32", participation=1.0, **once)
-            for count in (1, 2)
-        )
+        alone, shared = (tested.bits(Execution(workers=count), **options) for count in (1, 2))
     _equal(shared, alone, "two workers")
 
 

@@ -82,7 +82,7 @@ def caption(summary: Summary) -> str:
 
 
 def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
-    """CSV text with a line for each method, column and moment; the ledger keys behind it are in table.csv."""
+    """CSV text with a line for each method, column and moment; table.csv has the ledger keys."""
     return csv_of(
         {
             "table": summary.id,

@@ -251,7 +251,7 @@ def _progress(summary: Summary, folder: Path | None) -> TableProgress:
     """
     lines = report_rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
-    # Entries such as "cifar10: original pixels", and empty ones of cells that have not run.
+    # An entry is, for example, "cifar10: original pixels"; it is empty for a cell that has not run.
     copied = {data for row in lines if (data := row["data"]) and data.partition(": ")[2] not in ORIGINALS}
     cells = []
     for entry in summary.compared:

@@ -38,7 +38,7 @@ seeds: [0, 1]
 evaluation: {every: 1}
 """
 PARAMS = "tables: [tiny]\nsubset: {settings: [], methods: [], seeds: []}\n"
-RUNGS, COMPARISON, FINAL = 3 + 2, 2 * 3, 2  # runs of the cell that is searched; others have the last
+RUNGS, COMPARISON, FINAL = 3 + 2, 2 * 3, 2  # runs of the searched cell; the other one has FINAL alone
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -274,7 +274,7 @@ def test_dvc_repro_without_the_environment_says_so_in_a_line(run, tmp_path):
     assert "Running stage 'download" not in done.stdout
 
 
-REAL = {
+SWEEP_EDITS = {
     "the mean over the seeds": EDITS["the mean over the seeds"],
     "a method's search range": ("pfl/methods/fedprox.py", "search=(1e-4, 3.0)", "search=(0.5, 3.0)"),
     "a comment": (SEARCH, "WORST = 0.0", "WORST = 0.0  # the lowest"),
@@ -283,18 +283,20 @@ REAL = {
 
 @pytest.mark.usefixtures("reproduced")
 def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metrics(clone, run):
-    for name, (file, old, new) in REAL.items():
+    for name, (file, old, new) in SWEEP_EDITS.items():
         content = replace_text(clone / file, old, new)
-        run("dvc", "repro", "--single-item", "check")
-        reasons = run("pfl", "ledger", "why", "tiny").stdout.splitlines()
-        pending = any("in the ledger" not in reason for reason in reasons)
-        ran = "Running stage 'train-sweep@tiny'" in run("dvc", "repro", "report@tiny").stdout
-        assert ran or not pending, name
-        assert ran == (name != "a comment"), name
-        metrics = json.loads((clone / "results/tiny/metrics.json").read_text())
-        table = (clone / "results/tiny/report/table.csv").read_text().splitlines()
-        pinned = [row for row in csv.DictReader(table) if row["configuration"] == "pinned"]
-        shown = {f"{row['setting']}/{row['row']}": row["mean"] for row in pinned}
-        for cell in ("dir/fedavg", "dir/fedprox"):
-            assert float(shown[cell]) == pytest.approx(metrics[cell], abs=0.006), name
-        (clone / file).write_text(content)
+        try:
+            run("dvc", "repro", "--single-item", "check")
+            reasons = run("pfl", "ledger", "why", "tiny").stdout.splitlines()
+            pending = any("in the ledger" not in reason for reason in reasons)
+            ran = "Running stage 'train-sweep@tiny'" in run("dvc", "repro", "report@tiny").stdout
+            assert ran or not pending, name
+            assert ran == (name != "a comment"), name
+            metrics = json.loads((clone / "results/tiny/metrics.json").read_text())
+            table = (clone / "results/tiny/report/table.csv").read_text().splitlines()
+            pinned = [row for row in csv.DictReader(table) if row["configuration"] == "pinned"]
+            shown = {f"{row['setting']}/{row['row']}": row["mean"] for row in pinned}
+            for cell in ("dir/fedavg", "dir/fedprox"):
+                assert float(shown[cell]) == pytest.approx(metrics[cell], abs=0.006), name
+        finally:
+            (clone / file).write_text(content)

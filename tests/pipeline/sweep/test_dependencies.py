@@ -1,4 +1,4 @@
-"""What a sweep's outcome depends on: DVC runs the stage again where the ledger lacks trials."""
+"""Dependencies of a sweep's outcome, beside the files that dvc.yaml names."""
 
 from __future__ import annotations
 

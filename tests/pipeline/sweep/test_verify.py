@@ -133,7 +133,7 @@ def test_and_the_versions_of_torch_and_of_the_compiler(row, changes):
 
 
 COMPUTED: list[bytes] = []
-"""The rows of `published`, by the first test that needs them."""
+"""The rows of `published`, computed by the first test that needs them."""
 
 
 @pytest.fixture
