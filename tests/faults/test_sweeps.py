@@ -14,7 +14,7 @@ from tests.faults.recovery import file_system, suffer
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name != "everything"])  # "ledger" injects it, too
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "everything"])  # "ledger" injects it
 def test_a_sweep_loses_nothing_and_ends_with_the_same_bits(
     name: str, prepared: Checkout, whole: Checkout, tmp_path: Path
 ):
