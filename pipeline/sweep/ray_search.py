@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from logging.handlers import QueueHandler
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,15 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
-from pfl.data.dataset import load
 from pfl.run.trials import Record, Trial, commit, run_trials
 from pipeline.store import heartbeat
-from pipeline.store.stage_files import load_division
 from pipeline.store.workspace import MODELS, checkpoint_folder, explained
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Division
     from pipeline.sweep.scheduler import Scheduler
 
 
@@ -215,5 +215,15 @@ def _import_simulator() -> None:
     gc.freeze()
 
 
-_dataset = cache(partial(load, progress=False))
-_division = cache(load_division)
+@cache
+def _dataset(name: str, source: str | None) -> Dataset:
+    from pfl.data.dataset import load
+
+    return load(name, source, progress=False)
+
+
+@cache
+def _division(table: str, name: str, spec: str, clients: int | None, seeds: tuple[int, ...]) -> Division:
+    from pipeline.store.stage_files import load_division
+
+    return load_division(table, name, spec, clients, seeds)

@@ -196,6 +196,9 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     assert ran in said
     assert "plugins: 1 run computed, 1 from the ledger" in said
 
+    replace_text(clone / "plugins/site/network/shallow.py", "16", "24")
+    assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
+
 
 @pytest.fixture(scope="module")
 def reproduced(clone: Path, run: Run) -> None:

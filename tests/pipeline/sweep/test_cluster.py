@@ -27,6 +27,7 @@ def test_a_table_is_run_and_its_metrics_are_columns_of_its_report(prepared, star
     assert [cell.status for cell in load_results("small", prepared).cells] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
     assert not list(Path(".sweeps/trials").iterdir())
+    assert "0 runs computed, 4 from the ledger" in finished(start())
     folder = write_report("small", prepared)
     with (folder / "table.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -74,3 +75,5 @@ def test_a_sweep_s_own_ray_takes_nobody_else_and_an_edit_of_the_sources_ends_it(
     assert process.returncode == 2, output
     assert "sources: the source changed during the sweep; run it again" in output
     assert not any("error" in row for row in rows())
+    edit(f"rounds: {ROUNDS_OF_A_MINUTE}", "rounds: 2")
+    assert "from the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
