@@ -115,15 +115,6 @@ def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_se
     assert [trial["seeds"] for trial in json_lines(divided_by_seed / "trials.jsonl")] == [[1], [1]]
 
 
-def test_data_that_changed_after_the_download_stage_are_noticed(data):
-    manifest = data / "data/manifests/small.json"
-    content = json.loads(manifest.read_text())
-    content["datasets"]["digits"]["checksum"] = "0" * 64
-    manifest.write_text(json.dumps(content))
-    with pytest.raises(InvalidInput, match="the data that the download stage found"):
-        preparation.partition("small")
-
-
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize(
     ("old", "new"),
@@ -147,12 +138,6 @@ def test_a_data_set_from_after_the_download_stage_is_named(edit):
     edit("dataset: digits", "dataset: mnist")
     with pytest.raises(InvalidInput, match=r"small\.json .*run `pfl stage download small` first"):
         printed("ledger", "why", "small")
-
-
-@pytest.mark.usefixtures("data")
-def test_a_sweep_before_the_partition_stage_is_one_line():
-    with pytest.raises(InvalidInput, match=r"dir\.npz .*run `pfl stage partition small` first"):
-        printed("stage", "sweep", "small")
 
 
 @pytest.mark.usefixtures("project")

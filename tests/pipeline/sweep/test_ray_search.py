@@ -118,19 +118,6 @@ def test_only_checkpoints_that_may_be_continued_are_kept(alike, failed, kept):
     assert {name for name, folder in folders.items() if folder.exists()} == set(kept)
 
 
-def test_a_trial_whose_process_dies_is_suggested_again_and_fails_the_third_time(ledger):
-    search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
-    lost = None
-    for attempt in range(3):
-        suggestion = search.suggest(str(attempt))
-        assert lost in (None, suggestion)
-        lost = suggestion
-        search.on_trial_complete(str(attempt), error=True)
-    assert search.suggest("next") != lost
-    records = [scheduler.outcomes[key] for key in lost["trials"][0].keys]
-    assert all("its process died 3 times" in record.error for record in records)
-
-
 def test_deaths_of_other_trials_do_not_count(ledger):
     search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
     for attempt in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import re
 import signal
@@ -188,17 +187,6 @@ def test_the_environment_is_checked_before_ray_starts(monkeypatch):
     run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
     with pytest.raises(InvalidInput, match="RAY_ADDRESS"):
         sweep("small")
-
-
-def test_a_second_sweep_of_a_table_is_refused_while_one_runs():
-    Path(".sweeps").mkdir(exist_ok=True)
-    with Path(".sweeps/lock-small").open("a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("process 123 on somewhere")
-        lock.flush()
-        with pytest.raises(InvalidInput, match="process 123 on somewhere"):
-            sweep("small")
-    sweep("small")
 
 
 def test_a_lock_that_cannot_be_written_is_one_line():
