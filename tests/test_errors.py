@@ -5,11 +5,6 @@ import pickle
 from pfl.core.errors import InvalidInput, unknown_name
 
 
-def test_the_line_names_parameter_value_and_what_is_accepted():
-    line = str(InvalidInput("participation", 1.5, "a number in (0, 1]"))
-    assert line == "participation: 1.5 is not accepted; expected a number in (0, 1]"
-
-
 def test_a_value_of_any_kind_and_length_is_shown_in_one_line():
     assert str(InvalidInput("name", "", "a name")) == "name: '' is not accepted; expected a name"
     assert str(InvalidInput("name", "a\nb", "a name")) == r"name: 'a\nb' is not accepted; expected a name"

@@ -3,12 +3,6 @@
 from pfl.core.rng import generator, integer_seed
 
 
-def test_a_stream_does_not_depend_on_what_was_drawn_elsewhere():
-    first = generator(0, "batches", 3, 7).random(4)
-    generator(0, "batches", 3, 8).random(1000)
-    assert (generator(0, "batches", 3, 7).random(4) == first).all()
-
-
 def test_every_part_of_the_key_counts():
     keys = [(0, "a", 0, 0), (1, "a", 0, 0), (0, "b", 0, 0), (0, "a", 1, 0), (0, "a", 0, 1)]
     assert len({float(generator(*key).random()) for key in keys}) == len(keys)

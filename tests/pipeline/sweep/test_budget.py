@@ -18,11 +18,6 @@ def test_rungs_lie_at_evaluations_and_after_the_warm_up():
     assert rungs(3, 5) == (3,)
 
 
-def test_no_rung_lies_in_the_second_half_of_the_rounds():
-    assert rungs(200, 10, warm_up=60) == (80, 200)
-    assert rungs(20, 5, warm_up=20) == (20,)
-
-
 def test_a_budget_counts_runs_with_all_seeds():
     plan = plan_of(PINNED, Search(budget=4), [0, 1, 2])
     assert plan.budget == 4 * 3 * 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.sweep.budget import Account, Outcome, SearchPlan, SearchStep
-from pipeline.sweep.halving import bracket, brackets, cost, driven
+from pipeline.sweep.halving import bracket, brackets, driven
 
 
 class Numbers:
@@ -107,7 +107,3 @@ def test_no_budget_is_exceeded_and_less_than_a_run_is_left_of_it(budget):
 def test_as_many_configurations_are_tried_as_asked_for(number):
     _, proposals = run_brackets(SearchPlan((5, 10, 20), (0, 1), trials=number))
     assert proposals.asked == number
-
-
-def test_a_bracket_of_one_trial_costs_all_rounds():
-    assert cost(1, (5, 10, 20)) == 20
