@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pipeline.report.summary import Entry
 from pipeline.store.scores import Score
 from tests.pipeline.fake_results import (
@@ -16,7 +14,6 @@ from tests.pipeline.fake_results import (
     results_by_row,
     summary_of,
 )
-from tests.pipeline.report.conftest import PUBLISHED
 
 
 def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
@@ -52,12 +49,6 @@ def test_a_time_has_no_rank():
     assert {entry.rank for entry in entries} == {None}
 
 
-def test_best_and_second_of_a_column_are_ranked():
-    results = results_by_row(local=(60.0,), fedavg=(40.0,), pfedsim=(70.0,))
-    ranks = [line.entries["cifar10-0.1"].rank for line in summary_of(results).pinned]
-    assert ranks == [2, None, 1]
-
-
 def test_only_equal_numbers_share_a_rank():
     results = results_by_row(local=(60.0,), fedavg=(60.0,), pfedsim=(59.999,))
     ranks = [line.entries["cifar10-0.1"].rank for line in summary_of(results).pinned]
@@ -71,21 +62,6 @@ def test_a_cell_with_a_missing_seed_is_partial_and_takes_no_part_in_the_ranking(
     entry = entry_of(results, "cifar10-0.1/fedavg")
     assert (entry.status, entry.cause, entry.rank) == ("partial", "seed 2: diverged in round 3", None)
     assert entry.score == Score(99.0, 0.0, 2)
-
-
-def test_a_cell_without_any_seed_is_failed_with_its_cause():
-    results = fake_results()
-    fail(cell_of(results, "cifar10-0.1/fedavg")["pinned"], 0, 1, 2)
-    entry = entry_of(results, "cifar10-0.1/fedavg")
-    assert (entry.status, entry.cause, entry.score) == ("failed", "seed 0: out of memory", None)
-
-
-def test_a_cell_whose_every_seed_diverged_is_not_called_failed():
-    results = fake_results(seeds=1)
-    diverge(cell_of(results, "cifar10-0.1/fedavg")["pinned"])
-    entry = entry_of(results, "cifar10-0.1/fedavg")
-    assert (entry.status, entry.cause, entry.score) == ("diverged", "seed 0: diverged in round 3", None)
-    assert [record.seed for record in entry.simulated] == [0]
 
 
 def test_each_configuration_has_the_cause_of_its_own_failure():
@@ -114,21 +90,11 @@ def test_a_part_of_the_seeds_of_rows_that_are_not_searched_is_summed_up():
     assert summary_of(results).table.seeds == [0]
 
 
-def test_a_cell_that_is_not_in_the_results_is_not_run():
-    results = fake_results()
-    results["cells"].remove(cell_of(results, "cifar10-0.1/fedavg"))
-    assert entry_of(results, "cifar10-0.1/fedavg").status == "not run"
-
-
 def test_a_failed_search_trial_does_not_mark_a_complete_configuration():
     results = fake_results(search=3)
     diverge(cell_of(results, "cifar10-0.1/fedavg")["searched"][1])
     assert entry_of(results, "cifar10-0.1/fedavg").cause == ""
     assert entry_of(results, "cifar10-0.1/fedavg", "selected").status == "done"
-
-
-def test_without_a_search_nothing_is_selected():
-    assert summary_of(fake_results(search=0)).selected == ()
 
 
 def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
@@ -139,17 +105,6 @@ def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
     assert pinned is not None
     assert selected is not None
     assert selected.mean == 1.0 < pinned.mean
-
-
-def test_the_published_number_is_held_against_the_pinned_configuration_only():
-    results = fake_results(search=3, published={"paper": "pfedsim", "table": "3"})
-    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
-    reach(cell_of(results, "cifar10-0.1/local"), 80.0, 80.0, 80.0)
-    pinned = entry_of(results, "cifar10-0.1/local")
-    assert pinned.published is not None
-    assert pinned.published.mean == 84.30
-    assert pinned.difference == pytest.approx(-4.30)
-    assert entry_of(results, "cifar10-0.1/local", "selected").published is None
 
 
 def test_rows_and_columns_keep_the_order_of_the_table():
