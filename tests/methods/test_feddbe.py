@@ -1,50 +1,13 @@
-"""FedDBE's loss and running mean, by hand; what it shares."""
+"""FedDBE: rounds computed in plain torch, its mean feature, and what it shares."""
 
 from __future__ import annotations
-
-import dataclasses
-import math
 
 import pytest
 import torch
 
-from pfl.methods.feddbe import FedDBE
 from pfl.models import build
 from tests.methods import toy
 from tests.methods.recomputed import LR, begun, extracted, minibatches, model_of
-
-
-def client():
-    """Features are pixels; the translation moves them by (0.5, 0)."""
-    participant = toy.client([[1.0, 0.0], [0.0, 2.0]])
-    tensors = {name: tensor.detach() for name, tensor in participant.params.items()}
-    net = FedDBE().client_network(participant.net, None).double()
-    tensors["translation.bias"] = torch.tensor([0.5, 0.0], dtype=torch.float64)
-    state = {"running": torch.tensor([2.0, 4.0]).double(), "mean": torch.tensor([1.0, 1.0]).double()}
-    return dataclasses.replace(
-        participant, net=net, params=tensors, start=tensors, state=state, trained=tuple(tensors)
-    )
-
-
-@toy.with_and_without_padding
-def test_the_loss_translates_the_features_and_holds_their_running_mean(padded):
-    batch = toy.batch([[1.0, 1.0], [3.0, 1.0]], [0, 0], padded)
-    step = FedDBE(kappa=3.0, m=0.25)._step(client(), (batch,), 0.1)
-
-    entropies = [math.log(math.exp(x + 0.5) + math.exp(2.0)) - (x + 0.5) for x in (1.0, 3.0)]
-    running = [0.75 * 2 + 0.25 * 2, 0.75 * 4 + 0.25 * 1]
-    distance = sum((r - 1) ** 2 for r in running) / 2
-    assert step.state["running"].tolist() == pytest.approx(running)
-    assert step.loss.item() == pytest.approx(sum(entropies) / 2 + 1.5 * distance)
-
-
-def test_the_step_descends_on_the_loss():
-    participant, batch = client(), toy.batch([[1.0, 1.0]], [0])
-    step = FedDBE()._step(participant, (batch,), 0.1)
-    gradient, _ = participant.gradient(FedDBE().loss, batch)
-    for name, tensor in step.params.items():
-        torch.testing.assert_close(tensor, participant.params[name] - 0.1 * gradient[name])
-    assert gradient["translation.bias"].any()
 
 
 def test_the_mean_feature_is_fixed_before_the_first_round_and_translations_are_personal(dataset, partition):
