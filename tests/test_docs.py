@@ -117,11 +117,6 @@ def test_every_figure_of_the_documents_can_be_made_beside_those_of_the_repositor
     assert names
 
 
-def test_a_command_with_an_unknown_option_does_not_parse():
-    with pytest.raises(Exception, match="No such option: --speed"):
-        command_line().commands["run"].make_context("run", ["--speed", "1"])
-
-
 @pytest.mark.parametrize("line", commands("make"))
 def test_every_make_target_of_the_documents_exists(line):
     rules = re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)

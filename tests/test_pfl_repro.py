@@ -8,7 +8,6 @@ import sys
 import pytest
 
 import pfl_repro
-from tests.command import python
 from tests.repository import ROOT
 
 
@@ -29,11 +28,6 @@ def test_a_foreign_pfl_is_one_line(files, tmp_path):
     assert line.startswith("pfl: error: pfl: ")
     assert line.endswith("`pip uninstall pfl`, then install pfl-repro again")
     assert not files or "pfl/__init__.py is of another distribution" in line
-
-
-def test_this_pfl_is_not_foreign():
-    done = python("-c", "import pfl_repro; pfl_repro.main()", "--version", cwd=ROOT)
-    assert done.stdout.startswith("pfl ")
 
 
 def test_an_interruption_during_the_imports_is_one_line(monkeypatch, capsys):

@@ -247,24 +247,16 @@ def accuracies(folder: Path) -> list[Metrics]:
     return [row.metrics for cell in load_results("tiny", folder).cells for row in cell.pinned.rows]
 
 
-@pytest.mark.parametrize(
-    ("selected", "said"),
-    [
-        ("[]", "params.yaml: tables: [] is not accepted; expected at least one"),
-        ("[tiyn]", "(did you mean 'tiny'?)"),
-        ("[tiny, broken]", "tables/broken.yaml: title: nothing is not accepted; expected a value"),
-    ],
-)
-def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, selected, said):
+def test_dvc_repro_stops_at_a_bad_table_before_any_other_stage(clone, run):
     (clone / "tables/broken.yaml").write_text("dataset: digits\n")
-    (clone / "params.yaml").write_text(PARAMS.replace("[tiny]", selected))
+    (clone / "params.yaml").write_text(PARAMS.replace("[tiny]", "[tiny, broken]"))
     try:
         done = run("dvc", "repro", check=False)
     finally:
         (clone / "tables/broken.yaml").unlink()
         (clone / "params.yaml").write_text(PARAMS)
     assert done.returncode != 0
-    assert said in done.stdout
+    assert "tables/broken.yaml: title: nothing is not accepted; expected a value" in done.stdout
     assert "Running stage 'download" not in done.stdout
 
 
