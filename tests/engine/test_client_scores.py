@@ -58,19 +58,6 @@ def test_the_other_numbers_are_the_same_bit_for_bit(backend, dataset, uneven):
     assert "client_metrics" not in plain.to_json()
 
 
-@pytest.mark.parametrize("method", ["fedavg", "knnper", "fedproto", "perfedavg"])
-def test_both_backends_agree(method, dataset, uneven):
-    config = replace(WITH_METRICS, method=method)
-    loop, stacked = (
-        simulate(config, dataset, uneven, execution=Execution(backend=backend))[0].metrics.client_metrics
-        for backend in ("loop", "stacked")
-    )
-    for name in ALL:
-        for part in ("pooled", "client_mean", "per_client"):
-            first, second = (np.array(getattr(metrics[name], part)) for metrics in (loop, stacked))
-            assert first == pytest.approx(second, abs=1e-9, nan_ok=True)
-
-
 def test_a_client_of_a_single_class_has_no_auroc(dataset, uneven):
     auroc = simulate(WITH_METRICS, dataset, uneven)[0].metrics.client_metrics["auroc"]
     assert np.isnan(auroc.per_client).tolist() == [True, False, False, False, False, True]

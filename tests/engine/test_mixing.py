@@ -14,13 +14,6 @@ from pfl.testing.emulated import DEVICE, emulated
 from tests.methods.toy import after_rounds
 
 
-def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
-    store = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
-    assert store.tensors["w"].numel() == 3
-    store.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
-    assert store["w"].sum(1).nonzero().flatten().tolist() == [7]
-
-
 def test_dense_rows_read_a_snapshot():
     store = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
     shift = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -38,21 +31,6 @@ def test_dense_with_own_weight_changes_only_its_rows():
     )
     mix(store, "w", matrix)
     assert store["w"].flatten().tolist() == [1.0, 2.0, 0.25 * 1 + 0.25 * 2 + 0.5 * 4]
-
-
-def test_a_mask_blends_two_matrices_element_by_element():
-    store = ClientStore({"w": torch.tensor([[1.0, 8.0], [3.0, 2.0], [5.0, 5.0]])}, clients=3)
-    both = torch.tensor([0, 1])
-    inside = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=both, sources=both)
-    outside = Dense(torch.tensor([[0.5, 0.5]]), sources=both)
-    mix(store, "w", Masked(torch.tensor([[True, False], [False, True]]), inside, outside))
-    assert store["w"].tolist() == [[3.0, 5.0], [2.0, 8.0], [5.0, 5.0]]
-
-
-def test_changes_are_mixed_on_top_of_what_each_client_started_from():
-    starts, uploads = torch.tensor([[1.0], [10.0]]), torch.tensor([[2.0], [14.0]])
-    changes = DeltaMix(torch.tensor([[0.75, 0.25], [0.0, 1.0]]), step=torch.tensor([1.0, 0.5]))
-    assert changes.moved(starts, uploads).flatten().tolist() == [1 + 0.75 * 1 + 0.25 * 4, 10 + 0.5 * 4]
 
 
 CLIENTS, PRESENT = 6, torch.tensor([1, 4])
@@ -262,13 +240,6 @@ def test_a_copy_of_rows_does_not_see_what_is_written_later():
     store.write(torch.tensor([1]), {"w": torch.tensor([[5.0]])})
     assert before[:].tolist() == [[1], [2]]
     assert store["w"].tolist() == [[1], [5]]
-
-
-def test_a_value_that_all_share_again_is_stored_once():
-    store = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
-    store.share("w", torch.tensor([7.0]))
-    assert store.shared("w")
-    assert store["w"].tolist() == [[7], [7]]
 
 
 def test_a_bank_in_host_memory_hands_its_rows_to_the_device():

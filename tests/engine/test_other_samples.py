@@ -54,19 +54,6 @@ def test_a_federation_of_other_samples_is_learnt(kind):
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_both_backends_agree_on_other_samples(kind):
-    data, clients = federation(kind)
-    losses = [
-        [entry.train_loss for entry in run.metrics.rounds]
-        for backend in ("loop", "stacked")
-        for run in pfl.simulate(
-            "fedcp", data, clients, dtype="float64", execution=pfl.Execution(backend=backend), **FAST
-        )
-    ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-9)
-
-
-@pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize(
     "option",
     [{"augmentation": "crop_flip"}, {"input_scale": "unit"}, *({"model": model} for model in IMAGES_ONLY)],
