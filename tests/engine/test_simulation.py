@@ -12,7 +12,7 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.run.simulate import simulate, simulate_together
-from tests.conftest import assert_resumes, interrupt, simulation_of
+from tests.conftest import interrupt, simulation_of
 
 CONFIG = Config(
     method="pfedsim",
@@ -83,17 +83,6 @@ def test_configurations_that_train_alike_resume_bit_identically(dataset, partiti
     simulate_together(ADAPTED, dataset, partition, execution=pause)
     resumed = simulate_together(ADAPTED, dataset, partition, execution=checkpointed)
     assert [run.metrics for (run,) in resumed] == [run.metrics for (run,) in whole]
-
-
-def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, checkpointed):
-    assert_resumes(5, CONFIG, dataset, partition, (0, 1), checkpointed)
-
-
-def test_a_resumed_run_executes_only_the_rounds_after_its_checkpoint(dataset, partition, checkpointed):
-    interrupt(5, CONFIG, dataset, partition, (0,), checkpointed)
-    executed = []
-    simulate(CONFIG, dataset, partition, (0,), checkpointed, lambda round, *_: executed.append(round))
-    assert executed == [5, 6]
 
 
 def test_a_finished_simulation_resumes_without_a_round(dataset, partition, tmp_path):

@@ -1,4 +1,4 @@
-"""`pfl run-trials` that is killed or whose trials fail, and `pfl run` that cannot write."""
+"""`pfl run-trials` that is killed or whose trials fail."""
 
 from __future__ import annotations
 
@@ -81,12 +81,3 @@ def test_an_error_in_a_trial_is_told_with_its_traceback(trial, tmp_path, monkeyp
     )
     assert "fedavg.py" in trace
     assert line.strip() == "pfl: trials failed: 1; run the same command to retry them"
-
-
-@pytest.mark.parametrize("option", ["--json", "--save", "--checkpoint"])
-def test_what_could_not_be_written_in_the_end_is_refused_in_the_beginning(option, tmp_path):
-    (tmp_path / "file").touch()
-    done = pfl("run", option, str(tmp_path / "file/result"), "--rounds", "1000000")
-    assert done.returncode == 2
-    assert "expected a file that can be written" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -56,12 +56,6 @@ def test_a_singular_problem_is_solved_too():
     assert (weights >= 0).all()
 
 
-def test_two_clients_by_hand():
-    # Client 0: v0 a^2 + v1 (1 - a)^2 + (1 - a)^2 is least at a = (1 + v1) / (1 + v0 + v1).
-    weights = _combination(torch.tensor([[[1.0]], [[0.0]]]).double(), torch.tensor([0.5, 0.5]).double())
-    assert weights.flatten().tolist() == pytest.approx([0.75, 0.25, 0.25, 0.75])
-
-
 def test_numbers_out_of_range_leave_everybody_its_own_head():
     assert torch.equal(on_simplex(torch.full((2, 2, 2), math.nan)), torch.eye(2))
 
