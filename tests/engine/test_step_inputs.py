@@ -1,4 +1,4 @@
-"""What the steps of a stack see: each client's own batches, padded to the largest, in their order."""
+"""Recorded steps of a stack serve a later round whose batches fit."""
 
 from __future__ import annotations
 
@@ -17,34 +17,16 @@ from tests.conftest import CONFIG
 from tests.engine.test_graphs import losses
 
 PROGRAM = SimpleNamespace(
-    keyed=True, federation=SimpleNamespace(device=torch.device("cpu"), dtype=torch.float64)
+    keyed=False, federation=SimpleNamespace(device=torch.device("cpu"), dtype=torch.float64)
 )
 
 
 def steps(*batches: list[int]) -> list[StepBatches]:
     """A client's, with a batch each."""
-    return [StepBatches((np.array(batch),), None, 10 + i) for i, batch in enumerate(batches)]
+    return [StepBatches((np.array(batch),), None, key=0) for batch in batches]
 
 
 TWO_CLIENTS = [steps([1, 2, 3], [4, 5]), steps([6, 7])]
-
-
-def test_each_step_sees_the_clients_that_still_train():
-    tables = Tables.of(PROGRAM, TWO_CLIENTS)
-    assert tables.active == [2, 1]
-    assert tables.samples == 7
-    inputs = StepInputs(tables, 5, PROGRAM)
-    for _ in range(2):  # a second run begins with the first step again
-        inputs.put(tables)
-        ((index, real, noise, keys),) = inputs.take(2)
-        assert index.tolist() == [[1, 2, 3], [6, 7, 0]]
-        assert real.tolist() == [[1, 1, 1], [1, 1, 0]]
-        assert noise is None
-        assert keys.tolist() == [10, 10]
-        ((index, real, _, keys),) = inputs.take(1)
-        assert index.tolist() == [[4, 5, 0]]
-        assert real.tolist() == [[1, 1, 0]]
-        assert keys.tolist() == [11]
 
 
 @pytest.mark.parametrize(
