@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from pfl.core.config import Config
@@ -68,6 +70,8 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
         ({"others": [0, 1]}, "others: [0, 1] is not accepted; expected pinned"),
         ({"lr": [0, 0.1]}, "lr: 0 is not accepted; expected a lower end above 0"),
         ({"epochs": [4, 1]}, "epochs: [4, 1] is not accepted; expected the lower end first"),
+        ({"mu": [math.nan, 1]}, "mu of fedprox: nan is not accepted; expected a non-negative number"),
+        ({"epochs": [1, math.inf]}, "epochs: inf is not accepted; expected a positive integer"),
     ],
 )
 def test_a_range_that_no_row_can_have_is_one_line(space, said):

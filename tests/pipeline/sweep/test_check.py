@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-
 import pytest
 
 from pfl.client_metrics import CLIENT_METRICS
@@ -61,11 +59,6 @@ def test_all_selected_tables_are_checked(project):
         ("clients: 5", "clients: 400", "setting dir: clients: 400 is not accepted; expected at most 179"),
         ("trials: 4}", "trials: 4, space: {nu: [0, 1]}}", "search.space: parameter: nu * one of *"),
         ("mu: 0.1}", "mu: 0.1}, search: {trials: 4, space: {nu: [0, 1]}}", "row fedprox: search.space: * nu"),
-        ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "mu of fedprox: -1 * a non-negative number"),
-        ("trials: 4}", "trials: 4, space: {mu: [1, 0.5]}}", "mu of fedprox: [1, 0.5] * the lower end first"),
-        ("trials: 4}", "trials: 4, space: {mu: [0, 1]}}", "mu of fedprox: 0 * above 0 * logarithmic"),
-        ("trials: 4}", "trials: 4, space: {mu: [.nan, 1]}}", "mu of fedprox: nan * a non-negative number"),
-        ("trials: 4}", "trials: 4, space: {mu: [1, .inf]}}", "mu of fedprox: inf * a non-negative number"),
         ("model: cnn_digits", "model: lenet5_bn", "cell dir/fedavg: lenet5_bn on digits: * 8x8 * 16x16"),
         ("every: 1", "every: 1, moment: adapted", "cell dir/fedavg: evaluation.moment: adapted * post_local"),
         ("every: 1", "every: 1, group: small", "cell dir/fedavg: there is no evaluation.group 'small'"),
@@ -122,14 +115,6 @@ def test_a_similarity_is_not_of_clients_that_a_seed_may_leave_out(edit):
     assert "schedule.unseen: 0.2 is not accepted; expected 0 for" in refusal(check_tables)
 
 
-@pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
-def test_a_range_of_an_integer_ends_in_integers(edit, end):
-    edit("- fedavg", "- fedrep")
-    edit("trials: 4}", f"trials: 4, space: {{head_epochs: [1, {end}]}}}}")
-    given = f"search.space: head_epochs of fedrep: {end.lstrip('.')}"
-    assert f"{given} is not accepted; expected a non-negative integer" in refusal(check_tables)
-
-
 def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
     def failing(*_):
         raise RuntimeError("no memory\nat all")
@@ -149,15 +134,6 @@ def test_a_data_source_that_is_not_there_is_named(edit, monkeypatch):
     edit("dataset: digits", "dataset: cifar10")
     monkeypatch.setenv("DATA_SOURCE", "no/such/folder")
     assert "DATA_SOURCE: no/such/folder is not accepted" in refusal(check_tables)
-
-
-def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
-    with zipfile.ZipFile(project / "photos.zip", "w") as archive:
-        archive.writestr("train/cat/1.png", bytes(1000))
-    whole = (project / "photos.zip").read_bytes()
-    (project / "photos.zip").write_bytes(whole[: len(whole) // 2])
-    edit("dataset: digits", "dataset: photos.zip")
-    assert refusal(check_tables).startswith("tables/small.yaml: setting dir: ")
 
 
 def test_a_folder_that_cannot_be_written_is_named(project):
