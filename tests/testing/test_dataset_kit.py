@@ -104,7 +104,6 @@ def test_all_violated_rules_are_reported_and_none_after_files_that_cannot_be_rea
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"images": DATA.images[:, 0]}, r"images: the images are \(60, 8, 8\); expected \(N, C, H, W\)"),
         ({"labels": DATA.labels[1:]}, r"labels: the labels are int64 \(59,\); expected int64 \(60,\)"),
         ({"writer": DATA.labels[1:]}, r"columns: writer is int64 \(59,\); expected int64 \(60,\)"),
     ],

@@ -23,16 +23,6 @@ def test_it_computes_what_the_host_does():
         assert on_device.tolist() == gradients("cpu").tolist()
 
 
-def test_its_tensors_do_not_mix_with_the_host_s():
-    with emulated(), pytest.raises(RuntimeError, match="is on the host, the others are on the device"):
-        torch.ones(3, device=DEVICE) + torch.ones(3)
-
-
-def test_they_have_no_numpy_view():
-    with emulated(), pytest.raises(TypeError):
-        torch.ones(3, device=DEVICE).numpy()
-
-
 @pytest.mark.parametrize(
     "read",
     [

@@ -22,13 +22,6 @@ def test_blank_images_take_no_memory():
     assert dataset.images.strides == (0, 0, 0, 0)
 
 
-def test_fields_may_be_given():
-    writer = np.arange(240) // 4
-    dataset = make_dataset(writer=writer, n_train=100, checksum="its own")
-    assert (dataset.n_train, dataset.checksum, dataset.writer is writer) == (100, "its own", True)
-    assert make_dataset((3,), samples=8, mean=(0.0, 1.0, 2.0)).mean == (0.0, 1.0, 2.0)
-
-
 def test_clients_have_the_asked_sizes_and_two_classes_each():
     dataset = make_dataset(classes=5, samples=200)
     partition = make_clients(dataset, [9, 4, 7], tests=[3, 0, 20])
