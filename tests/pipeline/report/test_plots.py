@@ -31,12 +31,6 @@ def test_dollar_signs_in_labels_are_drawn_and_begin_no_formula():
         assert {r"$\frac{$", "a$b$c"} <= set(drawn)
 
 
-def test_without_results_nothing_is_drawn():
-    results = fake_results(settings=1, seeds=1)
-    results["cells"] = []
-    assert draw(summary_of(results)) == {}
-
-
 def test_where_all_pinned_runs_failed_nothing_is_drawn():
     results = fake_results(settings=1, seeds=1)
     for cell in results["cells"]:
@@ -121,12 +115,6 @@ def test_in_a_page_the_text_takes_the_page_s_colours(drawn):
     assert "#1f2328" not in element
     assert "var(--ink)" in element
     assert element.startswith('<svg role="img" aria-label="Accuracy by round"')
-
-
-def test_in_a_page_no_two_plots_share_an_id(drawn):
-    svg = drawn["convergence"]
-    ids = [set(re.findall(r'\bid="([^"]+)"', inline(svg, name, ""))) for name in ("one", "two")]
-    assert not ids[0] & ids[1]
 
 
 def test_every_reference_inside_a_plot_resolves(drawn):
