@@ -114,7 +114,7 @@ def test_a_headline_that_is_not_chosen_has_its_clients_accuracies_in_the_end(dat
 
 def test_a_checkpoint_is_continued_at_its_own_moments_only(dataset, partition, checkpointed):
     simulate(CONFIG, dataset, partition, execution=checkpointed)
-    with pytest.raises(InvalidInput, match="checkpoint"):
+    with pytest.raises(InvalidInput, match=r"^checkpoint: .* or one with a checkpoint of this simulation"):
         simulate(
             CONFIG,
             dataset,

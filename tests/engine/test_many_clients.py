@@ -74,7 +74,7 @@ def test_an_evaluation_in_parts_changes_no_number(method, dataset, partition, mo
     assert simulate(config, dataset, partition)[0].metrics == whole.metrics
 
 
-def test_a_bank_in_host_memory_changes_no_number(dataset, partition, monkeypatch):
+def test_a_client_store_in_host_memory_changes_no_number(dataset, partition, monkeypatch):
     config = dataclasses.replace(CONFIG, participation=0.5)
     whole = simulate(config, dataset, partition)[0]
     monkeypatch.setattr(server, "LARGEST_ON_DEVICE", 0)

@@ -176,7 +176,7 @@ def test_rows_that_do_not_sum_to_one_are_refused(matrix):
         check_rows(matrix)
 
 
-def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
+def test_a_client_store_stores_the_rows_of_those_who_wrote_and_no_others():
     store = ClientStore({"w": torch.zeros(1, 3)}, clients=1_000_000)
     for client in (999_999, 5, 999_999):
         store.write(torch.tensor([client]), {"w": torch.full((1, 3), float(client))})
@@ -192,7 +192,7 @@ def test_a_checkpoint_has_what_is_stored_without_the_room_for_more():
     assert torch.equal(values, torch.tensor([[0.0] * 3, [1.0] * 3]))
 
 
-def test_a_bank_does_not_grow_into_the_memory_that_its_first_values_came_from():
+def test_a_client_store_does_not_grow_into_the_memory_that_its_first_values_came_from():
     whole = torch.zeros(100, 3)
     store = ClientStore({"w": whole[:1]}, clients=100)
     store.share("w", whole[0])
@@ -217,7 +217,7 @@ def test_tensors_hold_what_was_written_whether_together_or_alone():
         assert all(torch.equal(store[name], expected[name]) for name in expected)
 
 
-def test_a_bank_that_was_put_back_grows_on():
+def test_a_client_store_that_was_put_back_grows_on():
     store = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
     store.write(torch.tensor([4]), {"w": torch.full((1, 2), 4.0)})
     again = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
@@ -242,7 +242,7 @@ def test_a_copy_of_rows_does_not_see_what_is_written_later():
     assert store["w"].tolist() == [[1], [5]]
 
 
-def test_a_bank_in_host_memory_hands_its_rows_to_the_device():
+def test_a_client_store_in_host_memory_hands_its_rows_to_the_device():
     with emulated():
         store = ClientStore({"w": torch.zeros(1, 3, device=DEVICE)}, clients=4, home=torch.device("cpu"))
         store.write(torch.tensor([1]).to(DEVICE), {"w": torch.ones(1, 3, device=DEVICE)})

@@ -185,7 +185,6 @@ def test_float32_products_are_what_the_precision_says_and_then_what_they_were(pr
         assert [*settings(), torch.backends.cudnn.deterministic] == [*[products] * 3, True]
         raise KeyboardInterrupt
     assert [*settings(), torch.backends.cudnn.deterministic] == before
-    assert torch.backends.cudnn.allow_tf32  # torch's own default, which a simulation must not inherit
 
 
 def test_a_simulation_s_convolutions_are_not_left_to_torch_s_default(dataset, partition):

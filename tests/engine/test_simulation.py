@@ -115,7 +115,7 @@ def test_a_simulation_that_pauses_ignores_the_checkpoint_of_a_later_round(datase
 def test_the_checkpoint_of_another_simulation_is_refused(dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path))
     simulate(CONFIG, dataset, partition, (0,), execution)
-    with pytest.raises(InvalidInput, match="checkpoint"):
+    with pytest.raises(InvalidInput, match=r"^checkpoint: .* or one with a checkpoint of this simulation"):
         simulate(dataclasses.replace(CONFIG, lr=0.2), dataset, partition, (0,), execution)
 
 
@@ -124,7 +124,7 @@ def test_the_checkpoint_of_other_images_is_refused(dataset, partition, tmp_path)
     simulate(CONFIG, dataset, partition, (0,), execution)
     negatives = dataclasses.replace(dataset, images=255 - dataset.images, checksum="negatives")
     split = dataclasses.replace(partition, data_checksum=negatives.checksum)
-    with pytest.raises(InvalidInput, match="checkpoint"):
+    with pytest.raises(InvalidInput, match=r"^checkpoint: .* or one with a checkpoint of this simulation"):
         simulate(CONFIG, negatives, split, (0,), execution)
 
 
@@ -201,7 +201,9 @@ def test_no_configuration_at_all_is_refused(dataset, partition):
         simulate_together([], dataset, partition)
 
 
-def test_neighbours_of_seeds_with_partitions_of_their_own_differ_in_number(dataset, partition):
+def test_a_seed_with_a_smaller_partition_of_its_own_has_the_numbers_of_the_same_seed_alone(
+    dataset, partition
+):
     fewer = dataclasses.replace(partition, train=tuple(part[:-1] for part in partition.train))
     config = dataclasses.replace(CONFIG, method="knnper", rounds=2)
     together = simulate(config, dataset, {0: partition, 1: fewer}, (0, 1))

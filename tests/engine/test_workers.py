@@ -23,11 +23,14 @@ def _every_call_is_worthwhile(monkeypatch):
 
 
 def test_work_is_divided_and_returned_in_order():
+    parent = os.getpid()
+
     def work(k: int) -> tuple[int, int]:
         return k * k, os.getpid()
 
-    results = Workers(3).map("squares", work, [1.0] * 50)
-    assert [square for square, _ in results] == [k * k for k in range(50)]
+    squares, processes = zip(*Workers(3).map("squares", _slow_in(parent, work), [1.0] * 50), strict=True)
+    assert squares == tuple(k * k for k in range(50))
+    assert {*processes} != {parent}
 
 
 def test_an_exception_in_a_worker_is_raised_in_the_simulation():

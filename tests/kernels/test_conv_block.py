@@ -477,7 +477,7 @@ def test_a_layer_that_is_watched_is_computed_by_itself():
 
 @needs_kernels
 @pytest.mark.slow
-def test_a_library_is_compiled_once_for_all_processes(tmp_path, monkeypatch):
+def test_a_library_that_is_in_the_cache_is_not_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(tmp_path))
     kernels.compiled.cache_clear()
     assert kernels.compiled("conv_block", REAL="float") is not None

@@ -131,8 +131,8 @@ def test_fewer_than_three_distinct_distances_are_one_cluster(cluster, distances)
 
 
 @pytest.mark.parametrize("cluster", ["GMM", "KM", "HIER"])
-def test_diverged_heads_are_no_error(cluster):
-    farthest_candidate([0.1, float("nan"), 0.3, 0.5], cluster)
+def test_distances_to_diverged_heads_are_one_cluster(cluster):
+    assert farthest_candidate([0.1, float("nan"), 0.3, 0.5], cluster) == 0.5
 
 
 def test_what_is_nearer_than_a_member_of_the_nearer_cluster_belongs_to_it():

@@ -16,5 +16,6 @@ def test_a_record_is_current_if_the_code_does_for_it_what_its_name_stands_for():
 
 
 def test_a_record_of_an_option_that_no_longer_exists_is_not_current():
-    config = validated(Config(method="fedavg")).to_dict()
-    assert not is_current({**config, "forgotten": 1}, "digits", "fedavg-0123456789ab")
+    config = validated(Config(method="fedavg"))
+    name = name_of(config, *images("digits"))
+    assert not is_current({**config.to_dict(), "forgotten": 1}, "digits", name)

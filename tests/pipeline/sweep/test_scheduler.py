@@ -207,6 +207,7 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
     for cell in scheduler.cells:
         result = cell.result(scheduler.outcomes)
         failed = [item for item in result.search if item.error]
+        assert failed
         assert all(item.value is None for item in failed)
         assert all(row.config["lr"] <= 0.06 for row in result.selected.rows)
     assert scheduler_of(Ledger(SOURCES)).finished

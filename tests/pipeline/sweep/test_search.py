@@ -187,7 +187,7 @@ def test_of_equal_configurations_another_than_the_pinned_one_is_selected_in_at_m
     assert share <= 0.05 + 2 * (0.05 * 0.95 / 2000) ** 0.5
 
 
-def test_with_three_seeds_a_gain_of_five_points_is_found_in_at_least_80_percent():
+def test_with_three_seeds_a_gain_of_five_points_is_found_in_90_percent_and_in_75_with_more_noise():
     assert comparisons([0.0, 5.0, 0.0, 0.0], 3, draws=1000)[1] > 0.9
     assert comparisons([0.0, 5.0, 0.0, 0.0], 3, noise=1.5, draws=1000)[1] > 0.75
 
