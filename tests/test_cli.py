@@ -27,8 +27,9 @@ from pfl.core.errors import OptionWarning
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
+from pfl.engine.metrics import json_ready
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, checked, json_ready, run_trial
+from pfl.run.trials import Trial, checked, run_trial
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl, python

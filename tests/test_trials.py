@@ -17,23 +17,14 @@ from pfl.core.digests import Edited
 from pfl.core.errors import InvalidInput
 from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
+from pfl.engine.metrics import json_ready
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.run import sources
 from pfl.run.fingerprint import Components
 from pfl.run.saved import load_models
 from pfl.run.simulate import simulate
-from pfl.run.trials import (
-    Trial,
-    commit,
-    edits,
-    folder_of,
-    git,
-    json_ready,
-    knows,
-    run_trial,
-    run_trials,
-    trial_key,
-)
+from pfl.run.sources import commit, edits, git, knows
+from pfl.run.trials import Trial, folder_of, run_trial, run_trials, trial_key
 from pfl.run.validation import validated
 from tests import repository
 from tests.conftest import make_trial

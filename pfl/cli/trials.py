@@ -71,7 +71,8 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_division
-    from pfl.run.trials import cause_of, folder_of, run_trials, trace_of
+    from pfl.run.errors import cause_of, trace_of
+    from pfl.run.trials import folder_of, run_trials
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _keys(rows)

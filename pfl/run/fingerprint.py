@@ -40,7 +40,7 @@ BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
 """The name of the file in a user's project."""
 
-ROOTS = ("pfl.run.simulate", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
+ROOTS = ("pfl.run.simulate", "pfl.run.trials", "pfl.data.statistics", "pfl.data.stored")
 """The engine is these modules and all that they import, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")

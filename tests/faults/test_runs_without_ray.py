@@ -15,7 +15,8 @@ import pytest
 from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.run.trials import Trial, json_ready
+from pfl.engine.metrics import json_ready
+from pfl.run.trials import Trial
 from pfl.run.validation import validated
 from tests.command import pfl
 from tests.conftest import make_trial
