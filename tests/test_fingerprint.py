@@ -320,8 +320,12 @@ from pathlib import Path
 from pfl.run import fingerprint
 from pfl.core.config import Config
 from pfl.run.validation import validated
+if Path("builtin.json").exists():
+    fingerprint.BUILTIN = Path("builtin.json")
 if sys.argv[1] == "enter":
     fingerprint.enter([], {}, Path("behaviours.json"))
+if sys.argv[1] == "unknown":
+    sys.exit(" ".join(fingerprint.unknown()))
 pairs = [pair.split("/") for pair in sys.argv[2:]]
 configs = [validated(Config(method=method, model=model)) for method, model in pairs]
 print(json.dumps([fingerprint.name_of(config, (1, 8, 8), 10) for config in configs]))
@@ -347,11 +351,14 @@ def plugins(tmp_path: Path) -> Path:
 PAIRS = ["halfway/cnn_digits", "halfway/shallow", "fedavg/shallow", "fedavg/cnn_digits"]
 
 
-def ask(plugins: Path, what: str = "ask", pairs: Sequence[str] = PAIRS) -> dict[str, str]:
+def run_ask(plugins: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     path = [ROOT, plugins / "method/site", plugins / "network/site", plugins]
     environment = {"PYTHONPATH": os.pathsep.join(map(str, path)), "PFL_CACHE": str(plugins / "cache")}
-    done = python("-c", ASK, what, *pairs, env=environment, cwd=plugins / "project")
-    return dict(zip(pairs, json.loads(done.stdout), strict=True))
+    return python("-c", ASK, *arguments, env=environment, cwd=plugins / "project", check=check)
+
+
+def ask(plugins: Path, what: str = "ask", pairs: Sequence[str] = PAIRS) -> dict[str, str]:
+    return dict(zip(pairs, json.loads(run_ask(plugins, what, *pairs).stdout), strict=True))
 
 
 def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it(plugins):
@@ -403,6 +410,44 @@ def test_the_file_of_another_plugin_accepts_nothing_for_a_method_that_it_has_not
     entered.save(plugins / "network/site/behaviours.json")
     moved = {pair for pair, name in ask(plugins).items() if name != before[pair]}
     assert moved == {"fedavg/shallow"}
+
+
+def test_a_built_in_method_is_judged_by_the_simulators_file_also_on_the_network_of_a_plugin(plugins):
+    builtin = plugins / "project/builtin.json"
+    accepted = AcceptedCode({name: [digest] for name, digest in components().items()})
+    accepted.save(builtin)
+    before = ask(plugins, "enter")
+
+    def moved() -> set[str]:
+        accepted.save(builtin)
+        now = ask(plugins)
+        return {pair for pair in PAIRS if now[pair] != before[pair]}
+
+    listed = AcceptedCode.load(plugins / "project/behaviours.json").components
+    assert set(listed) == {"engine", "kernels", "method halfway", "network shallow"}
+    accepted.revisions["method fedavg"] = "other"
+    assert moved() == {"fedavg/shallow", "fedavg/cnn_digits"}
+    accepted.revisions = {}
+    accepted.components["method fedavg"] = ["other"]
+    assert moved() == {"fedavg/shallow", "fedavg/cnn_digits"}
+    accepted.components["engine"] = ["other"]
+    assert moved() == {"fedavg/shallow", "fedavg/cnn_digits"}
+
+
+def test_an_engine_that_the_project_does_not_accept_is_unknown(plugins):
+    def unknown() -> str:
+        return run_ask(plugins, "unknown", check=False).stderr.strip()
+
+    AcceptedCode({name: [digest] for name, digest in components().items()}).save(
+        plugins / "project/builtin.json"
+    )
+    assert unknown().startswith("engine kernels ")
+    ask(plugins, "enter")
+    assert unknown() == ""
+    entered = AcceptedCode.load(plugins / "project/behaviours.json")
+    entered.components["engine"] = ["other"]
+    entered.save(plugins / "project/behaviours.json")
+    assert unknown() == "engine"
 
 
 def test_each_file_in_a_project_s_folder_of_plugins_is_a_component_of_its_own(plugins):
