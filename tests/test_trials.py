@@ -188,7 +188,8 @@ def commit_empty(folder: Path, *names: str) -> None:
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
     """A checkout of the simulator with one commit, as the code that is running."""
-    commit_empty(tmp_path, "pfl/__init__.py", "pfl/cli/run.py", "requirements.lock")
+    code = ("pfl/__init__.py", "pfl/cli/run.py", "pfl/core/digests.py", "pfl/testing/battery.py")
+    commit_empty(tmp_path, *code, "requirements.lock")
     monkeypatch.setattr(sources, "ROOT", tmp_path / "pfl")
     commit.cache_clear()
     yield tmp_path
@@ -203,6 +204,9 @@ def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
         ("pfl/new.py", True),
         ("requirements.lock", True),
         ("pfl/cli/run.py", False),
+        ("pfl/core/digests.py", False),
+        ("pfl/testing/battery.py", False),
+        ("pfl/behaviours.json", False),
         ("README.md", False),
     ],
 )
