@@ -89,6 +89,11 @@ def test_a_trial_that_pauses_has_another_key_and_the_same_folder(trial, dataset,
     assert record.expected_key() == record.key
 
 
+def test_a_configuration_with_metrics_survives_its_dictionary():
+    config = dataclasses.replace(CONFIG, metrics=("auroc", "recall"))
+    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
 def test_a_trial_survives_a_journey_as_json(trial):
     assert Trial.from_dict(json.loads(json.dumps(json_ready(trial)))) == trial
 

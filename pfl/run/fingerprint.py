@@ -247,7 +247,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> str:
         Edited: the files have changed since this process started.
     """
     question = question_of(config, shape, classes)
-    return _name(question, config.method, config.model, tuple(config.metrics))
+    return _name(question, config.method, config.model, config.metrics)
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
