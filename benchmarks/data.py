@@ -41,7 +41,8 @@ from pfl.data.locate import locate, source_place
 from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.data.plot import plot
-from pfl.run.trials import Sources, commit, hardware
+from pfl.engine.result import hardware
+from pfl.run.sources import Sources, commit
 from pipeline.report.amounts import statistics_columns, value_range
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE

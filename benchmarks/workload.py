@@ -26,9 +26,10 @@ from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.device import backend_for, resolve_device
+from pfl.engine.result import hardware, versions
 from pfl.engine.simulation import Simulation
 from pfl.run.simulate import make_simulation
-from pfl.run.trials import commit, hardware, versions
+from pfl.run.sources import commit
 from pfl.run.validation import validated
 from pfl.testing.synthetic import make_dataset
 

@@ -27,8 +27,9 @@ from pfl.core.errors import OptionWarning
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
+from pfl.engine.metrics import json_ready
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, checked, json_ready, run_trial
+from pfl.run.trials import Trial, checked, run_trial
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl, python
@@ -526,13 +527,14 @@ def test_nothing_is_said_at_the_end_where_torch_has_loaded_its_compiler():
     assert python("-c", code).stderr == ""
 
 
-def test_a_mistake_in_a_method_of_one_s_own_begins_its_traceback_in_that_file(tmp_path, monkeypatch):
-    file = tmp_path / "broken.py"
-    file.write_text(
+@pytest.mark.parametrize("file", ["/home/user/broken.py", f"{ROOT}/pfl_mine/broken.py"])
+def test_a_mistake_in_a_method_of_one_s_own_begins_its_traceback_in_that_file(file, monkeypatch):
+    code = (
         "from pfl import Method\n\n\nclass Broken(Method):\n"
         "    def aggregate(self, server):\n        return server.averaeg()\n"
     )
-    scope = runpy.run_path(str(file), run_name="broken")
+    scope = {"__name__": "broken"}
+    exec(compile(code, file, "exec"), scope)
     monkeypatch.setitem(METHODS._added, "broken", scope["Broken"])
     done = pfl("run", "--method", "broken", *QUICK)
     assert done.returncode == 1

@@ -75,33 +75,8 @@ EDITS = {
         *("engine/evaluation.py", "float(100 * correct.sum() / tests.sum())", "float(accuracy.mean())"),
         "engine",
     ),
-    "only the first 128 test images scored": (
-        *("engine/evaluation.py", "[samples[k] for k in chosen]", "[samples[k][:128] for k in chosen]"),
-        "engine",
-    ),
     "steps of the learning rate with ceil for floor": (
         *("core/config.py", "(past // self.lr_step)", "(-(-past // self.lr_step))"),
-        "engine",
-    ),
-    "the warm-up's denominator": ("core/config.py", "(self.lr_warmup + 1)", "self.lr_warmup", "engine"),
-    "participants with round for floor": (
-        *("core/config.py", "whole_part(self.participation, clients)", "round(self.participation * clients)"),
-        "engine",
-    ),
-    "pFedSim's rho with round for floor": (
-        *("methods/pfedsim.py", "whole_part(self.rho, rounds)", "round(self.rho * rounds)"),
-        "method pfedsim",
-    ),
-    "the seed left out of the random streams' key": (
-        *("core/rng.py", "SeedSequence([seed, ", "SeedSequence(["),
-        "engine",
-    ),
-    "FedProx's mu clamped at 1": (
-        *("methods/fedprox.py", "batches[0]), self.mu)", "batches[0]), min(self.mu, 1))"),
-        "method fedprox",
-    ),
-    "mixing of more than six participants": (
-        *("engine/mixing.py", "    new = (weights", "    weights = weights[:, :6]\n    new = (weights"),
         "engine",
     ),
     "conv_block.cpp": ("kernels/conv_block.cpp", "value - vec{}", "value - vec{} + 1", "kernels"),
@@ -112,7 +87,6 @@ EDITS = {
     ),
     "stacked.py": ("engine/stacked.py", "IMAGES = 8192", "IMAGES = 4096", "engine"),
     "the statistics that normalise images": ("data/statistics.py", "/ 255", "/ 256", "engine"),
-    "the images that the statistics are of": ("data/statistics.py", "images[:n_train]", "images", "engine"),
     "what is read of the cache": ("data/stored.py", "tuple(meta[name])", "meta['std']", "engine"),
     "a split for validation": ("data/rule.py", "rng.permutation(", "np.arange(", "engine"),
     "a default, which is in no key": ("methods/fedprox.py", "hyper(1.0", "hyper(0.5", "method fedprox"),
@@ -150,11 +124,6 @@ def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone
         ("methods/fedprox.py", "search=(1e-4, 3.0), log=True", "search=(1e-3, 2.0), high=5.0"),
         ("methods/fedprox.py", "weight of the proximal term", "weight"),
         ("methods/fedprox.py", 'family = "local objective"', 'family = "mixing"'),
-        (
-            "methods/fedprox.py",
-            "import Mixing\n",
-            "import Mixing as Mixing\nfrom pfl.core.rng import generator\n",
-        ),
         ("methods/fedprox.py", "    from torch import Tensor\n", "    from torch import Tensor, device\n"),
         ("engine/groups.py", '"""Parameter groups', '"""Groups of parameters'),
         ("kernels/conv_block.cpp", "// A block of a convolutional network", "//  A  block"),
@@ -171,26 +140,6 @@ def test_an_edit_that_moves_no_number_changes_no_digest(name, old, new, tree, be
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
-    assert changed(before, tree.parent) == set()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("engine/mixing.py", "engine/weaving.py"),
-        ("methods/_clusters.py", "methods/_groups.py"),
-        ("models/_convnet.py", "models/_plans.py"),
-        ("core/rng.py", "engine/streams.py"),
-        ("kernels/read_rows.py", "kernels/rows.py"),
-    ],
-)
-def test_a_file_that_moves_changes_no_digest(old, new, tree, before):
-    (tree / old).rename(tree / new)
-    module, other = (f"pfl.{name.removesuffix('.py').replace('/', '.')}" for name in (old, new))
-    for path in tree.rglob("*.py"):
-        text = path.read_text()
-        if module in text:
-            path.write_text(text.replace(module, other))
     assert changed(before, tree.parent) == set()
 
 
@@ -371,8 +320,12 @@ from pathlib import Path
 from pfl.run import fingerprint
 from pfl.core.config import Config
 from pfl.run.validation import validated
+if Path("builtin.json").exists():
+    fingerprint.BUILTIN = Path("builtin.json")
 if sys.argv[1] == "enter":
     fingerprint.enter([], {}, Path("behaviours.json"))
+if sys.argv[1] == "unknown":
+    sys.exit(" ".join(fingerprint.unknown()))
 pairs = [pair.split("/") for pair in sys.argv[2:]]
 configs = [validated(Config(method=method, model=model)) for method, model in pairs]
 print(json.dumps([fingerprint.name_of(config, (1, 8, 8), 10) for config in configs]))
@@ -398,11 +351,14 @@ def plugins(tmp_path: Path) -> Path:
 PAIRS = ["halfway/cnn_digits", "halfway/shallow", "fedavg/shallow", "fedavg/cnn_digits"]
 
 
-def ask(plugins: Path, what: str = "ask", pairs: Sequence[str] = PAIRS) -> dict[str, str]:
+def run_ask(plugins: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     path = [ROOT, plugins / "method/site", plugins / "network/site", plugins]
     environment = {"PYTHONPATH": os.pathsep.join(map(str, path)), "PFL_CACHE": str(plugins / "cache")}
-    done = python("-c", ASK, what, *pairs, env=environment, cwd=plugins / "project")
-    return dict(zip(pairs, json.loads(done.stdout), strict=True))
+    return python("-c", ASK, *arguments, env=environment, cwd=plugins / "project", check=check)
+
+
+def ask(plugins: Path, what: str = "ask", pairs: Sequence[str] = PAIRS) -> dict[str, str]:
+    return dict(zip(pairs, json.loads(run_ask(plugins, what, *pairs).stdout), strict=True))
 
 
 def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it(plugins):
@@ -454,6 +410,44 @@ def test_the_file_of_another_plugin_accepts_nothing_for_a_method_that_it_has_not
     entered.save(plugins / "network/site/behaviours.json")
     moved = {pair for pair, name in ask(plugins).items() if name != before[pair]}
     assert moved == {"fedavg/shallow"}
+
+
+def test_a_built_in_method_is_judged_by_the_simulators_file_also_on_the_network_of_a_plugin(plugins):
+    builtin = plugins / "project/builtin.json"
+    accepted = AcceptedCode({name: [digest] for name, digest in components().items()})
+    accepted.save(builtin)
+    before = ask(plugins, "enter")
+
+    def moved() -> set[str]:
+        accepted.save(builtin)
+        now = ask(plugins)
+        return {pair for pair in PAIRS if now[pair] != before[pair]}
+
+    listed = AcceptedCode.load(plugins / "project/behaviours.json").components
+    assert set(listed) == {"engine", "kernels", "method halfway", "network shallow"}
+    accepted.revisions["method fedavg"] = "other"
+    assert moved() == {"fedavg/shallow", "fedavg/cnn_digits"}
+    accepted.revisions = {}
+    accepted.components["method fedavg"] = ["other"]
+    assert moved() == {"fedavg/shallow", "fedavg/cnn_digits"}
+    accepted.components["engine"] = ["other"]
+    assert moved() == {"fedavg/shallow", "fedavg/cnn_digits"}
+
+
+def test_an_engine_that_the_project_does_not_accept_is_unknown(plugins):
+    def unknown() -> str:
+        return run_ask(plugins, "unknown", check=False).stderr.strip()
+
+    AcceptedCode({name: [digest] for name, digest in components().items()}).save(
+        plugins / "project/builtin.json"
+    )
+    assert unknown().startswith("engine kernels ")
+    ask(plugins, "enter")
+    assert unknown() == ""
+    entered = AcceptedCode.load(plugins / "project/behaviours.json")
+    entered.components["engine"] = ["other"]
+    entered.save(plugins / "project/behaviours.json")
+    assert unknown() == "engine"
 
 
 def test_each_file_in_a_project_s_folder_of_plugins_is_a_component_of_its_own(plugins):

@@ -17,23 +17,14 @@ from pfl.core.digests import Edited
 from pfl.core.errors import InvalidInput
 from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
+from pfl.engine.metrics import json_ready
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.run import sources
 from pfl.run.fingerprint import Components
 from pfl.run.saved import load_models
 from pfl.run.simulate import simulate
-from pfl.run.trials import (
-    Trial,
-    commit,
-    edits,
-    folder_of,
-    git,
-    json_ready,
-    knows,
-    run_trial,
-    run_trials,
-    trial_key,
-)
+from pfl.run.sources import commit, edits, git, knows
+from pfl.run.trials import Trial, folder_of, run_trial, run_trials, trial_key
 from pfl.run.validation import validated
 from tests import repository
 from tests.conftest import make_trial
@@ -96,6 +87,11 @@ def test_a_trial_that_pauses_has_another_key_and_the_same_folder(trial, dataset,
     assert [entry.round for entry in record.metrics.rounds] == [1]
     assert read_record(record.to_line()) == record
     assert record.expected_key() == record.key
+
+
+def test_a_configuration_with_metrics_survives_its_dictionary():
+    config = dataclasses.replace(CONFIG, metrics=("auroc", "recall"))
+    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_a_trial_survives_a_journey_as_json(trial):
@@ -197,7 +193,8 @@ def commit_empty(folder: Path, *names: str) -> None:
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
     """A checkout of the simulator with one commit, as the code that is running."""
-    commit_empty(tmp_path, "pfl/__init__.py", "pfl/cli/run.py", "requirements.lock")
+    code = ("pfl/__init__.py", "pfl/cli/run.py", "pfl/core/digests.py", "pfl/testing/battery.py")
+    commit_empty(tmp_path, *code, "requirements.lock")
     monkeypatch.setattr(sources, "ROOT", tmp_path / "pfl")
     commit.cache_clear()
     yield tmp_path
@@ -212,6 +209,9 @@ def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
         ("pfl/new.py", True),
         ("requirements.lock", True),
         ("pfl/cli/run.py", False),
+        ("pfl/core/digests.py", False),
+        ("pfl/testing/battery.py", False),
+        ("pfl/behaviours.json", False),
         ("README.md", False),
     ],
 )

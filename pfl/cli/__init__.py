@@ -175,13 +175,14 @@ def _from_own_file(error: BaseException) -> TracebackType | None:
     if isinstance(error, SyntaxError):
         return None
     package = Path(__file__).parents[1]
-    ours = [str(package), str(package.with_name("pipeline"))]
-    ours += map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
-    components = (str(package / "methods"), str(package / "models"))
+    installed = map(Path, map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    ours = [package, package.with_name("pipeline"), *installed]
+    components = [package / "methods", package / "models"]
     trace = error.__traceback__
     while trace:
-        file = trace.tb_frame.f_code.co_filename
-        if file.startswith(components) or not file.startswith(("<", *ours)):
+        file = Path(trace.tb_frame.f_code.co_filename)
+        is_users = not str(file).startswith("<") and not any(map(file.is_relative_to, ours))
+        if is_users or any(map(file.is_relative_to, components)):
             break
         trace = trace.tb_next
     return trace or error.__traceback__

@@ -32,8 +32,9 @@ def _facts() -> Iterator[tuple[str, str]]:
 
     from pfl.core.config import Execution
     from pfl.core.files import cache_root
+    from pfl.engine.result import hardware, versions
     from pfl.kernels import compiler_version
-    from pfl.run.trials import commit, hardware, versions
+    from pfl.run.sources import commit
 
     here = hardware(Execution(), torch.device("cpu"))
     yield "pfl-repro", f"{versions().pfl} ({commit().name})"

@@ -184,7 +184,8 @@ class Started:
     def document(self, result: Result, dataset: str) -> Any:
         """The result of one seed for --json."""
         from pfl.data.partition import of_seed
-        from pfl.run.trials import json_ready, versions
+        from pfl.engine.metrics import json_ready
+        from pfl.engine.result import versions
 
         seed = result.labels["seed"]
         place = {"dataset": dataset, "partition": of_seed(self.split, seed).spec, "seed": seed}

@@ -66,21 +66,27 @@ def run_trials(
 def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
     """Run the trials, training once where possible, and append their records to ``rows``.
 
+    If trials that share a training fail, each runs separately, so that a failure affects one trial.
+
     Raises:
         typer.Exit: some trial failed.
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_division
-    from pfl.run.trials import cause_of, folder_of, run_trials, trace_of
+    from pfl.run.errors import cause_of, trace_of
+    from pfl.run.trials import folder_of, run_trials
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _keys(rows)
     pending = [trial for trial in trials if not done.issuperset(trial.keys)]
     datasets: dict[str, Dataset] = {}
+    separate: list[Trial] = pending if execution.save else []
     count, failed = len(pending), 0
     while pending:
         trial, number = pending[0], count - len(pending) + 1
-        together = [trial] if execution.save else [other for other in pending if _trains_alike(trial, other)]
+        together = [trial]
+        if trial not in separate:
+            together = [other for other in pending if _trains_alike(trial, other)]
         pending = [other for other in pending if other not in together]
         folder = checkpoints and checkpoints / folder_of(*together)
         own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
@@ -96,10 +102,13 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
         except Edited:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
-            failed += len(together)
+            if len(together) > 1:
+                separate += together
+                pending = together + pending
+                continue
+            failed += 1
             print(trace_of(error) or "", end="", file=sys.stderr)
-            for each in together:
-                print(f"pfl: {each.cell}, seeds {each.seeds}: {cause_of(error)}", file=sys.stderr)
+            print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
             continue
         append_lines(rows, [record.to_line() for records in finished for record in records], wait=True)
         if folder:

@@ -171,7 +171,8 @@ class Config:
             InvalidInput: a key is not a field.
         """
         check_names("configuration", values, [f.name for f in dataclasses.fields(cls)])
-        return cls(**values)
+        metrics = values.get("metrics")
+        return cls(**{**values, "metrics": tuple(metrics)} if isinstance(metrics, list) else values)
 
 
 CHECKPOINT = "checkpoint.pt"

@@ -1,12 +1,8 @@
 """Digests of code: modules, everything that they import, and the data files next to them.
 
-A digest ignores file names and locations, and what `pfl.core.syntax` leaves out, such as comments. It does
-not depend on what is installed, because modules are located on disk, not imported.
-
-A module is the list of its top-level statements, and is identified by its *contents*: the names that it
-defines. In a statement, an imported name is replaced by what it refers to: the full dotted name in a library
-("numpy.random.default_rng"), or the contents of the module and the name there in our own code. Swapping two
-imports therefore changes the digest; moving a file does not.
+A digest covers the names of the modules and their statements, import statements included, without what
+`pfl.core.syntax` leaves out, such as comments. It does not depend on where the packages are, nor on what is
+installed, because modules are located on disk, not imported.
 """
 
 from __future__ import annotations
@@ -19,10 +15,8 @@ import os
 import sys
 import sysconfig
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -31,7 +25,7 @@ from typing import Any
 from pfl.core.began import BEGAN
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.files import cache_root, folder_lock, write_text
-from pfl.core.syntax import Module, analysed, hashed, top_level, without_comments
+from pfl.core.syntax import analysed, hashed, top_level, without_comments
 
 RESULT_NEUTRAL = (
     *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "families", "files", "syntax")),
@@ -62,7 +56,7 @@ class Code:
 
     Args:
         own: packages that count although they may be installed as libraries.
-        outside: modules and packages that do not count: only the names imported from them do.
+        outside: modules and packages that do not count; only the statements that import them do.
         roots: folders to search for packages first; this process need not run the code there.
 
     Raises:
@@ -75,11 +69,9 @@ class Code:
         self._own = {"pfl", *own}
         self._outside = outside
         self._roots = roots
-        self._modules: dict[Path, Module] = {}
+        self._modules: dict[Path, tuple[str, list[str]]] = {}
         self._files: dict[str, Path | None] = {}
         self._listed: dict[tuple[Path, str], dict[Path, str]] = {}
-        self._origins: dict[str, str] = {}
-        self._ambiguous: set[str] = set()
         self._cached = _stored()
         self._fresh: dict[str, list[Any]] = {}
 
@@ -100,7 +92,7 @@ class Code:
             if self.is_own(name) and (path := self.file(name)):
                 files[name] = path
                 parent = name.rpartition(".")[0]
-                pending += [*([parent] if parent else []), *self.module(path, name).imports]
+                pending += [*([parent] if parent else []), *self.module(path, name)[1]]
         return files
 
     def package(self, name: str) -> dict[str, Path]:
@@ -122,16 +114,9 @@ class Code:
             whole: packages whose data files all count.
             entry_points: dotted names of the objects that are used.
         """
-        near = [self.module(path, name).contents for name, path in self.reached(files).items()]
-        self._origins, self._ambiguous = {}, {name for name, count in Counter(near).items() if count > 1}
         lines = [f"{name} {self._content(path)}" for path, name in self.data(files, whole).items()]
-        lines += [f"entry point {self._origin(name)}" for name in entry_points]
-        for name, path in files.items():
-            module = self.module(path, name)
-            lines += [
-                " ".join([module.contents, digest, *map(self._origin, references)])
-                for digest, *references in module.statements
-            ]
+        lines += [f"entry point {name}" for name in entry_points]
+        lines += [f"{name} {self.module(path, name)[0]}" for name, path in files.items()]
         self._store()
         return hashed("\n".join(sorted(lines)))
 
@@ -190,17 +175,18 @@ class Code:
         spec = _spec(package)
         return [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
 
-    def module(self, path: Path, name: str) -> Module:
-        """The parts of a source file that count."""
+    def module(self, path: Path, name: str) -> tuple[str, list[str]]:
+        """The digest of a source file, and the modules and names that it imports."""
         if path not in self._modules:
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             compiled = Path(importlib.util.cache_from_source(str(path)))
 
-            def examined(source: bytes) -> dict[str, Any]:
+            def examined(source: bytes) -> tuple[str, list[str]]:
                 _check_compiled(path, source, compiled)
-                return asdict(analysed(source, package))
+                return analysed(source, package)
 
-            self._modules[path] = Module(**self._read(path, examined, package, compiled))
+            digest, imports = self._read(path, examined, package, compiled)
+            self._modules[path] = digest, imports
         return self._modules[path]
 
     def _content(self, path: Path) -> str:
@@ -244,39 +230,6 @@ class Code:
                 if not any(part.startswith(hidden) for part in name.parts)
             }
         return self._listed[folder, pattern]
-
-    def _origin(self, dotted: str) -> str:
-        """What a dotted name refers to."""
-        if dotted not in self._origins:
-            self._origins[dotted] = dotted  # ends the recursion in circular imports
-            self._origins[dotted] = " ".join(map(self._resolved, dotted.split("|")))
-        return self._origins[dotted]
-
-    def _resolved(self, dotted: str) -> str:
-        if not self.is_own(dotted):
-            return dotted
-        parts = dotted.split(".")
-        for cut in range(len(parts), 0, -1):
-            if path := self.file(name := ".".join(parts[:cut])):
-                if self._is_outside(name):
-                    return ".".join(["", *parts[cut:]])
-                module, rest = self.module(path, name), parts[cut:]
-                if rest and rest[0] in module.names:
-                    return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
-                public = module.public or []
-                whole = [f"__all__ {hashed(' '.join(public))}"] if rest == ["*"] and public else []
-                if rest in ([], ["*"]):  # a module as a value: any of its names may be used
-                    passed_on = sorted(module.names.keys() - set(public))
-                    whole += [f"{name}={self._origin(module.names[name])}" for name in passed_on]
-                return ".".join([self._identity(module), *rest, *whole])
-        return dotted
-
-    def _identity(self, module: Module) -> str:
-        """A module's contents or, if another module has the same contents, a digest of its statements."""
-        if module.contents in self._ambiguous and module.statements:
-            said = [" ".join([digest, *map(self._origin, names)]) for digest, *names in module.statements]
-            return hashed(" ".join([module.contents, *sorted(said)]))
-        return module.contents
 
     def _store(self) -> None:
         """Save what was read for other processes; if it cannot be saved, they read the files again."""

@@ -1,14 +1,15 @@
 """Fingerprints: names for the code in trial keys, derived from digests of the code (`pfl.core.digests`).
 
-The code of a trial has four *components*: the engine, the kernels, its method and its network. A component's
-digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It
-keeps its name while the digests of its components are accepted; any other digest changes the name. An edit
-therefore makes results stale unless it is shown to be harmless: ``pfl behaviours`` compares results of the
-code before and after (`pfl.testing.battery`), and accepts the new digest.
+The code of a trial has five kinds of *components*: the engine, the kernels, its method, its network and its
+metrics. A component's digest is accepted if `behaviours.json` lists it; that of a metric never is, but is
+part of the name. A *question* is a method with its choices on a network. It keeps its name while the digests
+of its components are accepted; any other digest changes the name. An edit therefore makes results stale
+unless it is shown to be harmless: ``pfl behaviours`` compares results of the code before and after
+(`pfl.testing.battery`), and accepts the new digest.
 
 Two files list accepted digests: `pfl/behaviours.json` for built-in components, and `behaviours.json` in the
 user's project for the methods and networks of plugins. The latter is in the working directory or next to the
-plugin's package, and lists the digests of all components that were tested together.
+plugin's package. It also lists the engine and the kernels with which the plugins were tested.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +42,16 @@ BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
 """The name of the file in a user's project."""
 
-ROOTS = ("pfl.run.simulate", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
+ROOTS = ("pfl.run.simulate", "pfl.run.trials", "pfl.data.statistics", "pfl.data.stored")
 """The engine is these modules and all that they import, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
 """Modules whose results have checksums in a trial's key: images, labels and partitions."""
 
 KERNELS = "pfl.kernels"
+
+SHARED = ("engine", "kernels")
+"""The components of all trials."""
 
 ON = ("momentum", "weight_decay", "validation", "lr_warmup", "patience", "unseen")
 """Numeric options for which 0 means off."""
@@ -102,11 +107,13 @@ class AcceptedCode:
             parts.append(f' "{name}": {{\n{lines}\n }}' if part else f' "{name}": {{}}')
         write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
 
+    def accepts(self, component: str, digest: str) -> bool:
+        """Whether a component's digest is accepted."""
+        return digest in self.components.get(component, ())
+
     def unknown(self, digests: Mapping[str, str]) -> dict[str, str]:
         """The components whose digests are not accepted."""
-        return {
-            name: digest for name, digest in digests.items() if digest not in self.components.get(name, ())
-        }
+        return {name: digest for name, digest in digests.items() if not self.accepts(name, digest)}
 
 
 # ---- components ----------------------------------------------------------------------------------------
@@ -157,7 +164,7 @@ class Components:
 
 def components_of(method: str, model: str) -> tuple[str, str, str, str]:
     """The names of the components that determine the results of a method with a network."""
-    return "engine", "kernels", f"method {method}", f"network {model}"
+    return *SHARED, f"method {method}", f"network {model}"
 
 
 def metrics_of(names: Iterable[str]) -> list[str]:
@@ -166,20 +173,18 @@ def metrics_of(names: Iterable[str]) -> list[str]:
 
 
 def components(file: Path | None = None) -> dict[str, str]:
-    """The digest of every component; of `BUILTIN`, without those of plugins."""
-    names = [
-        "engine",
-        "kernels",
-        *(f"method {name}" for name in METHODS),
-        *(f"network {name}" for name in MODELS),
-    ]
-    return {name: _components().digest(name) for name in names if file != BUILTIN or not is_plugin(name)}
+    """The digest of every component that a file lists: `BUILTIN` (the default) all except those of plugins; a
+    project's the engine, the kernels and those of plugins."""
+    project = file not in (None, BUILTIN)
+    subjects = [*(f"method {name}" for name in METHODS), *(f"network {name}" for name in MODELS)]
+    names = [*SHARED, *(name for name in subjects if is_plugin(name) == project)]
+    return {name: _components().digest(name) for name in names}
 
 
 def unknown() -> dict[str, str]:
-    """The components whose digests their file does not accept."""
-    own = {name: digest for name, digest in components().items() if is_plugin(name)}
-    return _accepted(BUILTIN).unknown(components(BUILTIN)) | (_project().unknown(own) if own else {})
+    """The components whose digests are not accepted for some method with some network."""
+    pairs = product(METHODS, MODELS)
+    return {name: digest for pair in pairs for name, digest in unknown_of(*pair).items()}
 
 
 def files_of(component: str) -> set[Path]:
@@ -189,8 +194,9 @@ def files_of(component: str) -> set[Path]:
 
 def unknown_of(method: str, model: str) -> dict[str, str]:
     """The components of a method with a network whose digests are not accepted."""
-    names = components_of(method, model)
-    return _accepting(names).unknown({name: _components().digest(name) for name in names})
+    digests = {name: _components().digest(name) for name in components_of(method, model)}
+    judged = _accepting(digests)
+    return {name: digest for name, digest in digests.items() if not judged[name].accepts(name, digest)}
 
 
 def is_plugin(component: str) -> bool:
@@ -218,9 +224,9 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
             for question, known in accepted.names.items()
             if question.split(", ")[place] != name
         }
-        accepted.revisions[subject] = _hash({part: today[part] for part in ("engine", "kernels", subject)})
+        accepted.revisions[subject] = _hash({part: today[part] for part in (*SHARED, subject)})
     for name, digest in new.items():
-        moves = bool(moved) if name in ("engine", "kernels") else name in moved
+        moves = bool(moved) if name in SHARED else name in moved
         accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]
     accepted.battery = dict(results)
     accepted.save(file)
@@ -241,7 +247,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> str:
         Edited: the files have changed since this process started.
     """
     question = question_of(config, shape, classes)
-    return _name(question, config.method, config.model, tuple(config.metrics))
+    return _name(question, config.method, config.model, config.metrics)
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
@@ -307,18 +313,19 @@ def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> Non
 
 @cache
 def _name(question: str, method: str, model: str, metrics: tuple[str, ...]) -> str:
-    names = components_of(method, model)
-    accepted, new = _accepting(names), unknown_of(method, model)
-    revisions = [accepted.revisions.get(name, "") for name in names]
-    name = accepted.names.get(question) or f"{method}-{_hash([question, revisions])}"
+    judged, new = _accepting(components_of(method, model)), unknown_of(method, model)
+    revisions = [file.revisions.get(name, "") for name, file in judged.items()]
+    name = judged["engine"].names.get(question) or f"{method}-{_hash([question, revisions])}"
     new |= {metric: _components().digest(metric) for metric in metrics_of(metrics)}
     return f"{method}-{_hash([name, new])}" if new else name
 
 
-def _accepting(names: Iterable[str]) -> AcceptedCode:
-    """What is accepted for a method with a network, given their components."""
-    plugins = tuple(filter(is_plugin, names))
-    return _project(*plugins) if plugins else _accepted(BUILTIN)
+def _accepting(names: Iterable[str]) -> dict[str, AcceptedCode]:
+    """What judges each component of a method with a network: a built-in method or network is judged by
+    `BUILTIN`, a plugin and what runs it by the project."""
+    builtin, plugins = _accepted(BUILTIN), tuple(filter(is_plugin, names))
+    project = _project(*plugins) if plugins else builtin
+    return {name: project if name in (*SHARED, *plugins) else builtin for name in names}
 
 
 @cache

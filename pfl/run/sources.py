@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.client_metrics import CLIENT_METRICS
+from pfl.core.digests import RESULT_NEUTRAL
 from pfl.core.syntax import top_level
 from pfl.methods import METHODS
 from pfl.models import MODELS
@@ -20,8 +21,11 @@ from pfl.run.fingerprint import digest_of_plugin
 
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "pfl-repro"
-SHOWS = ("cli", "data/plot.py", "run/progress.py", "run/runs.py", "core/terminal.py", "core/text.py")
-"""Files and folders of the simulator that only print and draw, and do not affect results."""
+NEUTRAL = (
+    *(f"{module.removeprefix('pfl.').replace('.', '/')}.py" for module in RESULT_NEUTRAL),
+    *("behaviours.json", "cli", "data/plot.py", "run/runs.py", "testing"),
+)
+"""Files and folders of the simulator that do not affect results."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def commit() -> Sources:
     if installed := release():
         name, edited = installed
     elif knows(root, "pfl/__init__.py") and (head := git(root, "rev-parse", "HEAD")):
-        shows = (f":!pfl/{shown}" for shown in SHOWS)
-        name, edited = head, bool(edits(root, "pfl", *shows, "requirements.lock"))
+        neutral = (f":!pfl/{name}" for name in NEUTRAL)
+        name, edited = head, bool(edits(root, "pfl", *neutral, "requirements.lock"))
     else:
         name, edited = "unknown", True
     return Sources(name, edited, digest_of(_files()))
@@ -102,9 +106,9 @@ def _as_recorded(path: Path) -> str:
 
 def _files() -> list[Path]:
     """The simulator's files that affect results, sorted."""
-    shows = [ROOT / name for name in SHOWS]
+    neutral = [ROOT / name for name in NEUTRAL]
     code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
-    return sorted(path for path in code if not any(path.is_relative_to(shown) for shown in shows))
+    return sorted(path for path in code if not any(map(path.is_relative_to, neutral)))
 
 
 def plugins(config: Mapping[str, Any]) -> tuple[Plugin, ...]:

@@ -57,7 +57,11 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
     Raises:
         InvalidInput: edited kernels do not run on this machine.
     """
-    if "kernels" in unknown and not kernels_are_usable():
+    # A new file of a project lists no kernels yet, although nobody has edited them.
+    edited = "kernels" in unknown and "kernels" in AcceptedCode.load(fingerprint.BUILTIN).unknown(
+        fingerprint.components()
+    )
+    if edited and not kernels_are_usable():
         accepted_here = "a machine with a C++ compiler and AVX2, as the edited kernels do not run on this one"
         raise InvalidInput("kernels", "no kernels", accepted_here)
     chosen = concerned(unknown, everything)

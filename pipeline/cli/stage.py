@@ -34,7 +34,7 @@ TableName = Annotated[
 
 def check() -> None:
     """Check the selected tables before all other stages."""
-    from pfl.run.trials import edits
+    from pfl.run.sources import edits
     from pipeline.spec.params import PARAMS
     from pipeline.sweep import preparation
 

@@ -17,7 +17,8 @@ from pfl.core.errors import Conflict, InvalidInput, Missing
 from pfl.core.files import check_writable
 from pfl.core.text import amount
 from pfl.data.partition import parse_spec
-from pfl.run.trials import commit, json_ready
+from pfl.engine.metrics import json_ready
+from pfl.run.sources import commit
 from pipeline.figures.drawing import labels
 from pipeline.figures.figure import Figure, FigureChanges, changed, load_figure, parts_of
 from pipeline.figures.figure_runs import FigureRuns

@@ -11,7 +11,8 @@ from pfl.core.text import amount, duration
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import follows_run
 from pfl.data.resize import resized
-from pfl.run.trials import Hardware, Record
+from pfl.engine.result import Hardware
+from pfl.run.trials import Record
 from pipeline.report.summary import Summary
 from pipeline.spec.cells import cells
 

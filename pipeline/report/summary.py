@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pfl.run.trials import Record, Sources
+from pfl.run.sources import Sources
+from pfl.run.trials import Record
 from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.axes import AverageColumn, Row
 from pipeline.spec.published import Published

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pfl.core.files import append_lines
-from pfl.run.trials import Record, Sources, checksum_of
+from pfl.run.sources import Sources
+from pfl.run.trials import Record, checksum_of
 from pipeline.store.refusals import refusals
 from pipeline.store.rows import ROWS, Position, RecordHead, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH

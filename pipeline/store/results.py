@@ -16,7 +16,8 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInf
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
-from pfl.run.trials import Record, Sources
+from pfl.run.sources import Sources
+from pfl.run.trials import Record
 from pipeline.spec.paths import results_folder, table_names
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table

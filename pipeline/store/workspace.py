@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Sources, Trial, cause_of, commit, folder_of, knows, trace_of
+from pfl.run.errors import cause_of, trace_of
+from pfl.run.sources import Sources, commit, knows
+from pfl.run.trials import Trial, folder_of
 from pipeline.spec.extends import lineage
 
 SCRATCH = Path(".sweeps")

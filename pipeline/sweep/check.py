@@ -15,7 +15,7 @@ from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
 from pfl.run.api import check_metrics
-from pfl.run.trials import cause_of
+from pfl.run.errors import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
 from pipeline.spec.cells import Cell, by_partition, cells

@@ -18,7 +18,8 @@ from pfl.core.cores import cores
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.lazy import torch
 from pfl.core.text import first_line
-from pfl.run.trials import Trial, commit
+from pfl.run.sources import commit
+from pfl.run.trials import Trial
 from pipeline.spec.table import Resources
 from pipeline.sweep.environment import LONGEST_TEMPORARY, SCRATCH_PREFIX, check_nodes, temporary_folder
 from pipeline.sweep.guard import Guard, has_died

@@ -18,7 +18,7 @@ from typing import Any
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root
-from pfl.run.trials import commit
+from pfl.run.sources import commit
 from pipeline.store.workspace import SCRATCH, check_folder
 from pipeline.trackers import TRACKERS, tracker_name
 

@@ -20,7 +20,8 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
-from pfl.run.trials import Record, Trial, commit, run_trials
+from pfl.run.sources import commit
+from pfl.run.trials import Record, Trial, run_trials
 from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder, explained
 

@@ -17,8 +17,10 @@ from pfl.core.lazy import torch
 from pfl.core.text import amount, duration
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_division
+from pfl.engine.result import hardware, versions
+from pfl.run.errors import cause_of
 from pfl.run.progress import progress
-from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
+from pfl.run.trials import Record, Trial, checksum_of, run_trial
 from pfl.run.validation import validated
 from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED

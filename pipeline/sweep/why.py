@@ -10,7 +10,8 @@ from typing import Any
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
 from pfl.run.fingerprint import components_of, files_of, metrics_of, unknown_of
-from pfl.run.trials import Trial, edits, git, plugins
+from pfl.run.sources import edits, git, plugins
+from pfl.run.trials import Trial
 from pfl.run.validation import non_defaults
 from pipeline.store.rows import RecordHead
 from pipeline.sweep.cell_scheduler import CellScheduler

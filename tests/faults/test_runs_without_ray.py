@@ -15,7 +15,8 @@ import pytest
 from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.run.trials import Trial, json_ready
+from pfl.engine.metrics import json_ready
+from pfl.run.trials import Trial
 from pfl.run.validation import validated
 from tests.command import pfl
 from tests.conftest import make_trial
@@ -68,6 +69,24 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     assert "trials failed: 2; run the same command to retry them" in done.stderr
     assert done.returncode == 1
     assert [row["key"] for row in json_lines(tmp_path / "trials.rows.jsonl")] == quick.keys
+
+
+def test_a_trial_that_fails_does_not_fail_those_that_share_its_training(tmp_path):
+    data = load("digits")
+    split = make_partition("pathological:2", data, 6)
+    configs = [
+        Config("fedbabu", hyperparameters={"finetune_epochs": epochs}, rounds=1, epochs=1)
+        for epochs in (1, 2, 3)
+    ]
+    first, stale, last = (make_trial(config, data, split, clients=6) for config in configs)
+    stale = dataclasses.replace(stale, behaviour="fedbabu-0")
+    file = tmp_path / "trials.jsonl"
+    file.write_text("".join(json.dumps(json_ready(pending)) + "\n" for pending in (first, stale, last)))
+    done = run(file)
+    assert "trials run: 2;" in done.stdout
+    assert done.stderr.count("the trial was made for fedbabu-0") == 1
+    rows = json_lines(tmp_path / "trials.rows.jsonl")
+    assert [row["key"] for row in rows] == first.keys + last.keys
 
 
 def test_an_error_in_a_trial_is_told_with_its_traceback(trial, tmp_path, monkeypatch):

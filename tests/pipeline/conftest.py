@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from pfl.cli import app
 from pfl.data.partition import Partition
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
-from pfl.run.trials import Hardware, Record, Result, Sources, Trial, Versions
+from pfl.engine.result import Hardware, Result, Versions
+from pfl.run.sources import Sources
+from pfl.run.trials import Record, Trial
 from pipeline.cli import add_commands
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table

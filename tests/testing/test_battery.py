@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +10,9 @@ import torch
 
 from pfl.core.config import Config
 from pfl.core.hyper import Hyperparameter
-from pfl.data.federation import Federation
 from pfl.engine import evaluation
 from pfl.engine.method import Method
 from pfl.engine.metrics import Accuracy
-from pfl.engine.mixing import Average
-from pfl.engine.server import Server
 from pfl.engine.stacked import StackedBackend
 from pfl.kernels import conv_block
 from pfl.methods import METHODS
@@ -147,65 +143,6 @@ def mean_over_clients(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(evaluation, "averages_of", averages)
 
 
-def first_128_images(patch: pytest.MonkeyPatch) -> None:
-    original = Server.collect
-
-    def collect(self: Server, statistic: Any, clients: Any, rows: Any, samples: Any, *more: Any) -> Any:
-        return original(self, statistic, clients, rows, [index[:128] for index in samples], *more)
-
-    patch.setattr(Server, "collect", collect)
-
-
-def ceil_of_steps(patch: pytest.MonkeyPatch) -> None:
-    def lr_in(self: Config, round: int) -> float:
-        return self.lr * self.lr_gamma ** math.ceil((round - 1) / self.lr_step)
-
-    patch.setattr(Config, "lr_in", lr_in)
-
-
-def other_warm_up(patch: pytest.MonkeyPatch) -> None:
-    original = Config.lr_in
-
-    def lr_in(self: Config, round: int) -> float:
-        return self.lr * round / self.lr_warmup if round <= self.lr_warmup else original(self, round)
-
-    patch.setattr(Config, "lr_in", lr_in)
-
-
-def rounded_participants(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        Config, "participants", lambda self, clients: max(1, math.floor(self.participation * clients + 0.5))
-    )
-
-
-def rounded_rho(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("pfl.methods.pfedsim.whole_part", lambda share, total: round(share * total))
-
-
-def no_seed(patch: pytest.MonkeyPatch) -> None:
-    from pfl.core import rng
-
-    original = rng._key
-    patch.setattr(rng, "_key", lambda _, *words: original(0, *words))
-
-
-def clamped_mu(patch: pytest.MonkeyPatch) -> None:
-    cls = METHODS["fedprox"]
-    original = cls.from_dict
-    patch.setattr(cls, "from_dict", lambda values: original({**values, "mu": min(values["mu"], 1.0)}))
-
-
-def six_in_a_mixing(patch: pytest.MonkeyPatch) -> None:
-    original = Server.average
-
-    def average(self: Server, *args: Any, **kwargs: Any) -> Average:
-        whole = original(self, *args, **kwargs)
-        weights = torch.where(torch.arange(len(whole.weights)) < 6, whole.weights, 0)
-        return replace(whole, weights=weights / weights.sum())
-
-    patch.setattr(Server, "average", average)
-
-
 def float32_kernels(patch: pytest.MonkeyPatch) -> None:
     original = conv_block._ConvBlock.apply
 
@@ -225,26 +162,14 @@ def stacked_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StackedBackend, "train", train)
 
 
-def scaled_images(patch: pytest.MonkeyPatch) -> None:
-    original = Federation.scaled
-    patch.setattr(Federation, "scaled", lambda self, images: original(self, images) * (1 + 1e-5))
-
-
 EDITS = {
     mean_over_clients: "fedavg, defaults",
-    first_128_images: "fedavg, defaults",
-    ceil_of_steps: "step",
-    other_warm_up: "warm-up",
-    rounded_participants: "fedavg, defaults",
-    rounded_rho: "pfedsim, below",
-    no_seed: "another seed",
-    clamped_mu: "fedprox, above",
-    six_in_a_mixing: "fedavg, defaults",
     float32_kernels: "lenet5",
     stacked_alone: "fedavg, defaults",
-    scaled_images: "fedavg, defaults",
 }
-"""Edits that move a number, and a case that sees it."""
+"""Edits that move a number, and a case that sees it: by its records, by a lower precision, by another backend
+(`benchmarks.mutants` has many more).
+"""
 
 
 @pytest.mark.parametrize(

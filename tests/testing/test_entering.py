@@ -178,6 +178,15 @@ def test_edited_kernels_that_do_not_run_here_are_refused(monkeypatch):
         examine(accepted(), CASES, ["kernels"])
 
 
+@pytest.mark.usefixtures("battery")
+def test_kernels_that_a_new_file_of_a_project_does_not_list_are_not_edited(monkeypatch, tmp_path):
+    monkeypatch.setattr(entering, "kernels_are_usable", lambda: False)
+    monkeypatch.setattr(fingerprint, "BUILTIN", tmp_path / "behaviours.json")
+    accepted().save(fingerprint.BUILTIN)
+    outcome = examine(AcceptedCode(), [PROX], DIGESTS)
+    assert [answer.case for answer in outcome.answers] == [PROX]
+
+
 def test_cases_of_plugins_are_recorded_in_the_users_own_file(monkeypatch, tmp_path):
     project, package = tmp_path / "project.json", tmp_path / "package.json"
     monkeypatch.setattr(entering, "cases", lambda: [PROX, STEP])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Record, json_ready, split_checksum
+from pfl.engine.metrics import json_ready
+from pfl.run.trials import Record, split_checksum
 from pipeline.store import rows
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger, publish

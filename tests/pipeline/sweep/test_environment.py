@@ -11,7 +11,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import LOCK
-from pfl.run.trials import commit
+from pfl.run.sources import commit
 from pipeline.sweep import environment
 from pipeline.sweep.cluster import scratch_folder
 from pipeline.sweep.environment import (

@@ -11,7 +11,8 @@ import pytest
 
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Record, commit
+from pfl.run.sources import commit
+from pfl.run.trials import Record
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep import ray_search as tune

@@ -12,7 +12,8 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Accuracy, Evaluated, Metrics
-from pfl.run.trials import Hardware, Record
+from pfl.engine.result import Hardware
+from pfl.run.trials import Record
 from pipeline.store.ledger import Ledger
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.rows import read_record
