@@ -134,18 +134,6 @@ def startup(figures: Figures) -> Canvas:
     return figure
 
 
-def memory(figures: Figures) -> Canvas:
-    """Peak memory of a trial, naive and ours."""
-    figure, (panel,) = _panels(1)
-    models = figures["models"]
-    megabytes = {who: [model[who] / 1e6 for model in models.values()] for who in ("naive", "engine")}
-    _bars(panel, list(models), megabytes["naive"], megabytes["engine"])
-    panel.axvline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
-    panel.set_xlabel("peak MB")
-    figure.legend(loc="outside right upper")
-    return figure
-
-
 def scaling(figures: Figures) -> Canvas:
     """Seconds per round and peak memory, a panel per quantity; parallel trials in the last."""
     figure = wide_figure(5.2)
@@ -276,7 +264,7 @@ PLOTS: dict[str, Callable[[Figures], Canvas]] = {
     plot.__name__: plot
     for plot in (
         *(peers, throughput, breakdown, kernels, sweep, startup),
-        *(memory, accuracy, scaling, methods, gpu),
+        *(accuracy, scaling, methods, gpu),
     )
 }
 """The function that draws each benchmark, by its name."""
