@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
             the resources that a trial needs, or the sources were edited.
     """
     os.environ.update(ENVIRONMENT)
-    with scratch_folder() as scratch, connected(scratch / "ray"), Guard() as guard:
+    with scratch_folder() as scratch, closing(Guard()) as guard, connected(scratch / "ray"), guard:
         import ray
         from ray import tune
 
