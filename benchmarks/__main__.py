@@ -11,11 +11,11 @@ import sys
 
 import torch
 
-from benchmarks.report import FOLDER, PLOTS, TABLES, main
+from benchmarks.report import BENCHMARKS, FOLDER, TABLES, main
 from pfl.kernels.conv_block import tiles
 
 failed = []
-for name in (*PLOTS, *(TABLES if tiles() else ())):
+for name in (*BENCHMARKS, *(TABLES if tiles() else ())):
     if name == "gpu" and not torch.cuda.is_available():
         continue
     benchmark, *options = TABLES.get(name, [name])

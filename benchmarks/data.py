@@ -1,4 +1,4 @@
-"""The report on data: plots of partitions, the papers' figures and ours, and loading times.
+"""The report on data: plots of partitions, and the papers' figures beside ours.
 
 ``python -m benchmarks.data``. Reads the available data sets and writes ``reports/engineering/data/``.
 """
@@ -16,7 +16,6 @@ from typing import Annotated
 import jinja2
 import numpy as np
 import PIL
-import torch
 import typer
 from matplotlib import rc_context
 
@@ -30,9 +29,7 @@ from benchmarks.comparisons import (
     pfedsim_table4,
     spfl_table5,
 )
-from benchmarks.loading import measure
 from benchmarks.workload import run
-from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset, load
@@ -41,9 +38,8 @@ from pfl.data.locate import locate, source_place
 from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.data.plot import plot
-from pfl.engine.result import hardware
 from pfl.run.sources import Sources, commit
-from pipeline.report.amounts import statistics_columns, value_range
+from pipeline.report.amounts import statistics_columns
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
 from pipeline.report.provenance import data_facts
@@ -101,18 +97,17 @@ NEEDS = {
 def main(
     out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/engineering/data"),
 ) -> None:
-    """Draw the partition rules on CIFAR-10, compare them with the papers' figures, and measure loading."""
+    """Draw the partition rules on CIFAR-10, and compare them with the papers' figures."""
     write_data_report(out)
     print(f"written to {out}/README.md")
 
 
-def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3) -> None:
+def write_data_report(out: Path, seeds: Sequence[int] = SEEDS) -> None:
     """Write README.md and a plot for each of `EXAMPLES` to a folder.
 
     Args:
         out: the folder; other files in it are kept.
         seeds: seeds of the partitions that are compared with printed figures.
-        repeats: how often each load is measured.
 
     Raises:
         InvalidInput: the folder cannot be written, the printed figures are missing, or CIFAR-10 is neither in
@@ -147,11 +142,9 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
             "pfedsim": _absent(printed["pfedsim"], "4", datasets),
             "spfl": _absent(printed["spfl"], "5", datasets),
         },
-        "loads": [_load(dataset, repeats) for dataset in datasets.values()],
         "deviations": DEVIATIONS,
         "options": PFEDSIM_OPTIONS,
         "seeds": len(seeds),
-        "repeats": repeats,
         "cut_to_hundreds": all(row.mean // 100 * 100 == row.printed for row in compared["spfl"]),
         "absent": [name for name in DATASETS if name not in datasets],
         "provenance": _provenance(datasets, code),
@@ -205,23 +198,7 @@ def _absent(cells: Sequence[Published], table: str, datasets: Mapping[str, Datas
     return [name for name in names if name not in datasets]
 
 
-# ---- loading and provenance ----------------------------------------------------------------------------
-
-
-def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
-    """The properties of a data set and the costs of loading it, by column."""
-    first, cached = measure(dataset.name, repeats)
-    return {
-        "Data set": dataset.name,
-        "Images": f"{len(dataset.labels):,}",
-        "Shape": " × ".join(map(str, dataset.shape)),
-        "Decoded MB": f"{dataset.images.nbytes / 1e6:,.1f}",
-        "First load, seconds": value_range(load.seconds for load in first),
-        "Peak MB": value_range(load.peak_bytes / 1e6 for load in first),
-        "Cached load, seconds": value_range(load.seconds for load in cached),
-        "Peak MB, cached": value_range(load.peak_bytes / 1e6 for load in cached),
-        "MB before a load": value_range(load.bytes_before / 1e6 for load in first + cached),
-    }
+# ---- provenance ----------------------------------------------------------------------------------------
 
 
 def _notices(
@@ -234,20 +211,18 @@ def _notices(
         where = "; ".join(f"{miss.dataset}, {miss.setting}: {miss.quantity}" for miss in misses)
         said.append(f"Of {len(comparisons)} printed figures {len(misses)} do not match ours: {where}.")
     if dirty:
-        said.append("Drawn and measured by code that is in no commit.")
+        said.append("Drawn by code that is in no commit.")
     return said
 
 
 def _provenance(datasets: Mapping[str, Dataset], code: Sources) -> dict[str, list[str]]:
-    machine = hardware(Execution(), torch.device("cpu"))
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}
     return {
         "Code": [code.name],
         "Data": [line for name, dataset in datasets.items() for line in data_facts(name, vars(dataset))],
         "Versions": [", ".join(f"{name} {version}" for name, version in versions.items())],
-        "Hardware": [f"{machine.cpu}, {machine.cores} cores; loads one after another, each with one thread"],
-        "Measured": [datetime.now(UTC).strftime("%Y-%m-%d, %H:%M UTC")],
+        "Written": [datetime.now(UTC).strftime("%Y-%m-%d, %H:%M UTC")],
     }
 
 

@@ -34,7 +34,7 @@ def main() -> None:
     """Write ``reports/engineering/speed/README.md`` and its plots."""
     speed = {
         name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-        for name in (*PLOTS, *TABLES)
+        for name in (*BENCHMARKS, *TABLES)
         if (FOLDER / f"{name}.json").exists()
     }
     for name in speed.keys() & PLOTS.keys():
@@ -93,11 +93,21 @@ def throughput(figures: Figures) -> Canvas:
 def breakdown(figures: Figures) -> Canvas:
     """Shares of a step by kind of operation."""
     models = figures["models"]
-    shares = {
-        name: {kind: 100 * seconds / model["step_seconds"] for kind, seconds in model["parts"].items()}
-        for name, model in models.items()
-    }
-    return _stacked(shares, "per cent of a step")
+    figure, (panel,) = _panels(1, 1.6 + 0.4 * len(models))
+    ends = dict.fromkeys(models, 0.0)
+    for number, part in enumerate(
+        dict.fromkeys(part for model in models.values() for part in model["parts"])
+    ):
+        widths = [100 * model["parts"].get(part, 0.0) / model["step_seconds"] for model in models.values()]
+        colour = COLOURS[(number + 1) % len(COLOURS)]
+        panel.barh(range(len(models)), widths, left=list(ends.values()), color=colour, label=part)
+        ends = {name: end + width for (name, end), width in zip(ends.items(), widths, strict=True)}
+    panel.set_yticks(range(len(models)), list(models))
+    panel.invert_yaxis()
+    panel.set_xlabel("per cent of a step")
+    panel.grid(visible=False, axis="y")
+    figure.legend(loc="outside right upper")
+    return figure
 
 
 def kernels(figures: Figures) -> Canvas:
@@ -115,34 +125,6 @@ def kernels(figures: Figures) -> Canvas:
         panel.set_ylim(bottom=0)
     axes[0].set_ylabel("times the textbook step")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
-    return figure
-
-
-def sweep(figures: Figures) -> Canvas:
-    """Shares of the core-seconds of a sweep."""
-    parts = figures["core_seconds"]
-    shares = {part: 100 * seconds / sum(parts.values()) for part, seconds in parts.items()}
-    return _stacked({"": shares}, "per cent of the core-seconds of dvc repro")
-
-
-def startup(figures: Figures) -> Canvas:
-    """Seconds of each command."""
-    seconds = {name: median(values) for name, values in figures["seconds"].items()}
-    figure, (panel,) = _panels(1, 0.8 + 0.26 * len(seconds))
-    panel.barh(list(seconds)[::-1], list(seconds.values())[::-1], color=OURS)
-    panel.set_xlabel("seconds")
-    return figure
-
-
-def memory(figures: Figures) -> Canvas:
-    """Peak memory of a trial, naive and ours."""
-    figure, (panel,) = _panels(1)
-    models = figures["models"]
-    megabytes = {who: [model[who] / 1e6 for model in models.values()] for who in ("naive", "engine")}
-    _bars(panel, list(models), megabytes["naive"], megabytes["engine"])
-    panel.axvline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
-    panel.set_xlabel("peak MB")
-    figure.legend(loc="outside right upper")
     return figure
 
 
@@ -190,19 +172,6 @@ def methods(figures: Figures) -> Canvas:
         panel.set_title(title)
         panel.set_xlabel("times FedAvg's")
         panel.margins(y=0.01)
-    return figure
-
-
-def accuracy(figures: Figures) -> Canvas:
-    """Differences of accuracies, a dot per seed, a line at the mean."""
-    figure, (panel,) = _panels(1, 2.4)
-    for place, model in enumerate(figures["models"].values()):
-        differences = [a - b for a, b in zip(model["kernels"], model["torch"], strict=True)]
-        panel.plot([place] * len(differences), differences, "o", color=OURS, alpha=0.7)
-        panel.hlines(model["difference"], place - 0.2, place + 0.2, color=OURS)
-    panel.axhline(0, color=NAIVE)
-    panel.set_xticks(range(len(figures["models"])), list(figures["models"]))
-    panel.set_ylabel("kernels minus torch, points")
     return figure
 
 
@@ -255,31 +224,13 @@ def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) 
     panel.grid(visible=False, axis="y")
 
 
-def _stacked(shares: dict[str, dict[str, float]], label: str) -> Canvas:
-    """A bar for each name, made up of its parts in per cent."""
-    figure, (panel,) = _panels(1, 1.6 + 0.4 * len(shares))
-    ends = dict.fromkeys(shares, 0.0)
-    for number, part in enumerate(dict.fromkeys(part for parts in shares.values() for part in parts)):
-        widths = [parts.get(part, 0.0) for parts in shares.values()]
-        colour = COLOURS[(number + 1) % len(COLOURS)]
-        panel.barh(range(len(shares)), widths, left=list(ends.values()), color=colour, label=part)
-        ends = {name: end + width for (name, end), width in zip(ends.items(), widths, strict=True)}
-    panel.set_yticks(range(len(shares)), list(shares))
-    panel.invert_yaxis()
-    panel.set_xlabel(label)
-    panel.grid(visible=False, axis="y")
-    figure.legend(loc="outside right upper")
-    return figure
-
-
 PLOTS: dict[str, Callable[[Figures], Canvas]] = {
-    plot.__name__: plot
-    for plot in (
-        *(peers, throughput, breakdown, kernels, sweep, startup),
-        *(memory, accuracy, scaling, methods, gpu),
-    )
+    plot.__name__: plot for plot in (peers, throughput, breakdown, kernels, scaling, methods, gpu)
 }
-"""The function that draws each benchmark, by its name."""
+"""The function that draws a benchmark, by its name."""
+
+BENCHMARKS = (*PLOTS, "startup", "sweep", "accuracy")
+"""All benchmarks; those without a plot have a table alone."""
 
 TABLES = {
     "tiles": ["throughput", "--precisions"],

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.memory import imported
 from benchmarks.workload import Workload, in_subprocess, run, write, write_page
 from pfl.core import memory
 from pfl.core.config import CHECKPOINT, Config, Execution
@@ -99,6 +98,11 @@ def main() -> None:
         )
     write(FOLDER / "scale.json", Workload(), {"import_torch": in_subprocess(imported), "runs": runs})
     draw()
+
+
+def imported() -> int:
+    """Peak bytes of a process that has imported torch."""
+    return memory.peak()
 
 
 def measure(scale: Scale) -> dict[str, float]:

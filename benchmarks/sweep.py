@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -35,8 +31,6 @@ from pipeline.sweep.search import Study
 
 ROOT = Path(__file__).parents[1]
 SEARCHED = 20  # trials of a cell's search, to measure Optuna's time
-SECONDS_OF_PRODUCTS = 4.0
-REPEATS_OF_PRODUCTS = 5
 SHORT = Workload(
     dataset="digits",
     partition="dirichlet:0.5",
@@ -88,11 +82,9 @@ def main(
     figures = {"cores": cores, "alone": alone, "before": before, "after": after, "sweep": sweep}
     figures |= {"efficiency": efficiency, "core_seconds": parts, "around": around}
     figures["fixed_seconds"] = sweep["seconds"] - max(sweep["trial_seconds"])
-    figures["machine"] = of_products(cores)
     figures["short_trial"] = short = short_trial(cores)
     print(f"a further trial of one round takes {short['seconds']:.2f} core-seconds", end=", ")
     print(f"of which its simulation takes {short['simulation_seconds']:.2f}")
-    print(f"(matrix products in {cores} processes: {figures['machine']:.0%} of {cores} times one)")
     write(json_file, workload, figures)
 
 
@@ -163,28 +155,6 @@ def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
         "samples": [run["samples_per_second"] * run["train_seconds"] for run in measured],
         "peak_memory_bytes": [run["peak_memory_bytes"] for run in measured],
     }
-
-
-def of_products(cores: int) -> float:
-    """Speed of matrix products in ``cores`` processes at once, relative to ``cores`` times that of one: the
-    share of a sweep's speed that the cores' shared clock and caches allow."""
-    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        list(pool.map(products, [0.1] * cores))  # starts all processes
-        kept = []
-        for _ in range(REPEATS_OF_PRODUCTS):  # in turn: a virtual machine's speed drifts within seconds
-            single = pool.submit(products, SECONDS_OF_PRODUCTS).result()
-            kept.append(sum(pool.map(products, [SECONDS_OF_PRODUCTS] * cores)) / (cores * single))
-        return statistics.median(kept)
-
-
-def products(seconds: float) -> float:
-    """Products of square matrices per second, on one thread, measured over ``seconds``."""
-    torch.set_num_threads(1)
-    matrix, count, began = torch.randn(512, 512), 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        torch.mm(matrix, matrix)
-        count += 1
-    return count / seconds
 
 
 def _run(clone: Path, *command: str) -> None:

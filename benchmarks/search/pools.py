@@ -293,6 +293,10 @@ def _params(space: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     }
 
 
+def _by_method(file: Path) -> dict[str, CurvePool]:
+    return {pool.method: pool for pool in read(file)}
+
+
 def pools(folder: Path = CURVES, *, held_out: bool = False) -> list[CurvePool]:
     """The complete pools of a folder: those held out, or all others."""
     every = (pool for file in sorted(folder.glob("*.npz")) for pool in read(file))
@@ -302,7 +306,6 @@ def pools(folder: Path = CURVES, *, held_out: bool = False) -> list[CurvePool]:
 def main(
     workload: Annotated[list[str] | None, typer.Option(help="One of the workloads; by default all.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="One of the methods; by default all.")] = None,
-    size: Annotated[int, typer.Option(min=2, help="Configurations per pool.")] = CONFIGURATIONS,
     minutes: Annotated[float | None, typer.Option(help="Begin no simulation after this time.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the pools.")] = CURVES,
 ) -> None:
@@ -310,46 +313,34 @@ def main(
     end = time.monotonic() + 60 * minutes if minutes is not None else math.inf
     check_names("workload", workload or (), WORKLOADS)
     for name in workload or WORKLOADS:
-        for line in make(name, method or [*METHODS], size, out / f"{name}.npz", end):
+        for line in make(name, method or [*METHODS], out / f"{name}.npz", end):
             print(line, flush=True)
 
 
-def make(workload: str, methods: Sequence[str], size: int, file: Path, end: float) -> Iterator[str]:
+def make(
+    workload: str, methods: Sequence[str], file: Path, end: float, size: int = CONFIGURATIONS
+) -> Iterator[str]:
     """Measure the missing curves of a workload until ``end`` (monotonic clock); a line per pool.
 
-    Raises:
-        InvalidInput: the file has pools of another size.
+    Args:
+        size: configurations of a new pool.
     """
-    stored(file, size)
     work = WORKLOADS[workload]
     validation = work.split.with_validation(SEARCH.validation, work.data.labels).test
     for method in methods:
         try:
-            pool = stored(file, size).get(method) or CurvePool.new(workload, method, size)
+            pool = _by_method(file).get(method) or CurvePool.new(workload, method, size)
             for group in pool.groups():
                 if time.monotonic() < end:
                     pool = pool.measure(group)  # some methods reject the model only here
                     with folder_lock(file.parent):  # other processes may have saved their methods since
-                        known = stored(file, size) | {method: pool}
+                        known = _by_method(file) | {method: pool}
                         save(file, [*known.values()], sum(map(len, validation)))
         except InvalidInput as error:
             yield f"{workload}/{method}: left out: {first_line(error)}"
         else:
             measured, seconds = pool.measured, pool.seconds
             yield f"{workload}/{method}: {measured.sum()} of {len(measured)} configurations, {seconds:.0f} s"
-
-
-def stored(file: Path, size: int) -> dict[str, CurvePool]:
-    """The pools in a file by method.
-
-    Raises:
-        InvalidInput: they have another size.
-    """
-    known = {pool.method: pool for pool in read(file)}
-    for pool in known.values():
-        if len(pool.configurations) != size:
-            raise InvalidInput("--size", str(size), f"{len(pool.configurations)}, as in {file}")
-    return known
 
 
 if __name__ == "__main__":

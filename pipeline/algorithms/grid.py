@@ -17,13 +17,7 @@ class Grid(Algorithm):
     def sampler(self) -> Sampler:
         from optuna.samplers import GridSampler
 
-        class Endless(GridSampler):
-            """Grid sampler that does not stop the study: `Study.stop` works only inside `Study.optimize`."""
-
-            def after_trial(self, *_: Any) -> None:
-                pass
-
-        return Endless({name: _values(domain) for name, domain in self.space.items()}, self.seed)
+        return GridSampler({name: _values(domain) for name, domain in self.space.items()}, self.seed)
 
     @property
     def size(self) -> int:

@@ -42,12 +42,12 @@ class _SeriesClaim(Claim):
             if (not self.panels or panel in self.panels) and self._is_about(series)
         }
         if not tested:
-            return Finding.of([None], "not part of these runs")
+            return Finding("open", "not part of these runs")
         against = sum(not holds for holds, _ in tested.values())
         shown = "; ".join(f"{labels.get(panel, panel)}: {text}" for panel, (_, text) in tested.items())
         if 0 < against < len(tested):
             shown = f"not in {against} of {len(tested)} panels: {shown}"
-        return Finding.of([holds for holds, _ in tested.values()], shown)
+        return Finding.of(not against, shown)
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
         return all(name in series for name in self.series)

@@ -7,7 +7,7 @@ do. The kinds of claims about tables are in `pipeline.spec.table_claims`, those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,16 +51,8 @@ class Finding:
         return words
 
     @classmethod
-    def of(cls, comparisons: Iterable[bool | None], shown: str) -> Finding:
-        """Combine a claim's comparisons; None is a comparison that is open because numbers are missing.
-
-        >>> Finding.of([True, None], "").answer, Finding.of([False, None], "").answer
-        ('open', 'refuted')
-        """
-        known = set(comparisons)
-        if False in known:
-            return cls("refuted", shown)
-        return cls("confirmed" if known == {True} else "open", shown)
+    def of(cls, holds: bool, shown: str) -> Finding:
+        return cls("confirmed" if holds else "refuted", shown)
 
 
 class Claim(Strict):

@@ -9,10 +9,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -53,13 +52,21 @@ class _TableClaim(Claim):
         check_names("claims.among", self.among, rows)
 
     def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
-        """Test the claim on printed numbers, or on ours.
+        """Test the claim on printed numbers, or on ours; it is open if a number that it compares is missing.
 
         Args:
             values: a cell without a number is absent.
             columns, rows: all settings and rows of the table.
             tolerance: points by which a margin may fall short of the paper's.
         """
+        compared = self.compared(columns, rows)
+        if not compared or not compared <= values.keys():
+            return Finding("open", "")
+        about = {name: columns[name] for name in self.settings or columns}
+        return self._tested(values, about, rows, tolerance)
+
+    def _tested(self, values: Values, columns: Labels, rows: Labels, tolerance: float) -> Finding:
+        """As `test`, with a number in every cell that is compared, and the claim's columns alone."""
         raise NotImplementedError
 
     def parts(self, settings: Sequence[str]) -> list[Self]:
@@ -67,34 +74,29 @@ class _TableClaim(Claim):
         return [self.model_copy(update={"settings": [name]}) for name in self.settings or settings]
 
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
-        """The cells whose numbers the claim compares, in a table of ``settings`` and ``rows``."""
-        return set(product(self.settings or settings, [self.row, *self.among] if self.among else rows))
+        """The cells whose numbers the claim compares, in a table of ``settings`` and ``rows``.
 
-    def _gaps(self, values: Values, settings: Sequence[str], rows: Labels) -> list[_Gap]:
-        """How far the row is above the best of the others, in the columns where both have a number."""
-        others = [row for row in (self.among or rows) if row != self.row]
-        gaps = []
-        for setting in settings:
-            there = [row for row in others if (setting, row) in values]
-            if (setting, self.row) in values and there:
-                best = max(there, key=lambda row: values[setting, row])
-                gap = values[setting, self.row] - values[setting, best]
-                gaps.append(_Gap(setting, best, gap, complete=len(there) == len(others)))
-        return gaps
+        Empty if there is no other row to compare with.
+        """
+        compared = {self.row, *(self.among or rows)}
+        return set(product(self.settings or settings, compared)) if len(compared) > 1 else set()
+
+    def _gaps(self, values: Values, settings: Iterable[str], rows: Iterable[str]) -> list[_Gap]:
+        """How far the row is above the best of the others, in each column."""
+        others = [row for row in self.among or rows if row != self.row]
+        best = {setting: max(others, key=lambda row: values[setting, row]) for setting in settings}
+        return [
+            _Gap(values[setting, self.row] - values[setting, other], setting, other)
+            for setting, other in best.items()
+        ]
 
 
-@dataclass(frozen=True)
-class _Gap:
-    """A row's number minus the best other one in a column; ``complete`` if all others have a number."""
+class _Gap(NamedTuple):
+    """A row's number minus the best other one in a column."""
 
+    points: float
     setting: str
     other: str
-    points: float
-    complete: bool
-
-    def decide(self, enough: bool) -> bool | None:
-        """Whether the gap is large enough; None if rows without a number may still shrink it."""
-        return None if enough and not self.complete else enough
 
 
 class Rank(_TableClaim):
@@ -103,28 +105,21 @@ class Rank(_TableClaim):
     kind: Literal["best", "worst"]
     """Highest, or lowest."""
 
-    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
-        settings = self.settings or list(columns)
+    def _tested(self, values: Values, columns: Labels, rows: Labels, tolerance: float) -> Finding:
         sign = 1 if self.kind == "best" else -1
-        gaps = self._gaps({place: sign * value for place, value in values.items()}, settings, rows)
-        complete = [gap for gap in gaps if gap.complete]
-        against = [gap for gap in gaps if gap.points < 0]
-        closest = min(gaps, key=lambda gap: gap.points, default=None)
-        shown = ""
-        if closest and against:
+        gaps = self._gaps({place: sign * value for place, value in values.items()}, columns, rows)
+        against = sum(gap.points < 0 for gap in gaps)
+        points, setting, other = min(gaps, key=lambda gap: gap.points)
+        if against:
             shown = (
-                f"not in {len(against)} of {amount(len(gaps), 'column')}: in {columns[closest.setting]}, "
-                f"{rows[closest.other]} is {-closest.points:.2f} {'above' if sign > 0 else 'below'}"
+                f"not in {against} of {amount(len(gaps), 'column')}: in {columns[setting]}, "
+                f"{rows[other]} is {-points:.2f} {'above' if sign > 0 else 'below'}"
             )
-        elif closest and len(complete) == len(settings):
-            place = f"{rows[closest.other]} in {columns[closest.setting]}"
-            shown = (
-                f"closest: {place}, {closest.points:.2f} away" if closest.points else f"level with {place}"
-            )
-        elif complete:
-            shown = f"so far in {amount(len(complete), 'column')}"
-        missing = [None] * (len(settings) - len(gaps))
-        return Finding.of([*(gap.decide(gap.points >= 0) for gap in gaps), *missing], shown)
+        elif points:
+            shown = f"closest: {rows[other]} in {columns[setting]}, {points:.2f} away"
+        else:
+            shown = f"level with {rows[other]} in {columns[setting]}"
+        return Finding.of(not against, shown)
 
 
 class Margin(_TableClaim):
@@ -145,33 +140,23 @@ class Margin(_TableClaim):
         if self.at_least is None and self.at_most is None:
             raise InvalidInput("claims", "a margin without a size", "at_least or at_most")
 
-    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
-        settings = self.settings or list(columns)
+    def _tested(self, values: Values, columns: Labels, rows: Labels, tolerance: float) -> Finding:
         if self.over == "average":
-            values, settings, columns = _averaged(values, settings), ["average"], {"average": "the average"}
-        gaps = self._gaps(values, settings, rows)
-        if not gaps:
-            return Finding.of([None], "")
-        complete = len(gaps) == len(settings) and all(gap.complete for gap in gaps)
-        margins = [gap.points for gap in gaps]
+            values = {
+                ("average", row): statistics.fmean(values[setting, row] for setting in columns)
+                for _, row in self.compared(columns, rows)
+            }
+            columns = {"average": "the average"}
+        margins = [gap.points for gap in self._gaps(values, columns, rows)]
         if self.over == "mean":
             margins = [statistics.fmean(margins)]
         elif self.over == "largest":
             margins = [max(margins)]
         ends = dict.fromkeys(map(signed, (min(margins), max(margins))))
-        shown = ("" if complete else "so far ") + " to ".join(ends)
-        if complete or self.over != "each":
-            holds = [self._within(margin, tolerance) if complete else None for margin in margins]
-            return Finding.of(holds, shown)
-        return Finding.of([*(self._holds_in(gap, tolerance) for gap in gaps), None], shown)
+        return Finding.of(all(self._within(margin, tolerance) for margin in margins), " to ".join(ends))
 
     def parts(self, settings: Sequence[str]) -> list[Self]:
         return super().parts(settings) if self.over == "each" else [self]
-
-    def _holds_in(self, gap: _Gap, tolerance: float) -> bool | None:
-        if self.at_least is None and not gap.complete:
-            return None  # it may still become small enough
-        return gap.decide(self._within(gap.points, tolerance))
 
     def _within(self, points: float, tolerance: float) -> bool:
         """Whether a margin has the claimed size; the tolerance is for its size, not for its sign."""
@@ -192,28 +177,14 @@ class Closeness(_TableClaim):
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
         return set(product(self.settings or settings, rows))
 
-    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
-        settings = self.settings or list(columns)
-        compared = [self.row, *self.among]
-        best = {
-            setting: max(there)
-            for setting in settings
-            if (there := [values[setting, row] for row in rows if (setting, row) in values])
-        }
+    def _tested(self, values: Values, columns: Labels, rows: Labels, tolerance: float) -> Finding:
         gaps = {
-            (setting, row): best[setting] - values[setting, row]
-            for setting in best
-            for row in compared
-            if (setting, row) in values
+            place: max(values[place[0], row] for row in rows) - values[place]
+            for place in product(columns, [self.row, *self.among])
         }
-        if not gaps:
-            return Finding.of([None], "")
-        setting, row = max(gaps, key=lambda place: gaps[place])
-        shown = f"furthest: {rows[row]} in {columns[setting]}, {gaps[setting, row]:.2f} below the best"
-        complete = all((setting, row) in values for setting in settings for row in rows)
-        return Finding.of(
-            [gap <= self.points + EXACT for gap in gaps.values()] + [True if complete else None], shown
-        )
+        setting, row = furthest = max(gaps, key=lambda place: gaps[place])
+        shown = f"furthest: {rows[row]} in {columns[setting]}, {gaps[furthest]:.2f} below the best"
+        return Finding.of(gaps[furthest] <= self.points + EXACT, shown)
 
 
 class Trend(_TableClaim):
@@ -239,33 +210,32 @@ class Trend(_TableClaim):
             raise InvalidInput("claims.lower", self.lower, accepted)
 
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
-        others = rows if self.of == "margin" and not self.among else self.among
-        return set(product((*self.higher, *self.lower), (self.row, *others)))
-
-    def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
+        settings = [*self.higher, *self.lower]
         if self.of == "margin":
-            gaps = self._gaps(values, list(columns), rows)
-            values = {(gap.setting, self.row): gap.points for gap in gaps if gap.complete}
+            return super().compared(settings, rows)
+        return set(product(settings, [self.row, *self.among]))
+
+    def _tested(self, values: Values, columns: Labels, rows: Labels, tolerance: float) -> Finding:
+        compared = [self.row, *self.among]
+        if self.of == "margin":
+            gaps = self._gaps(values, [*self.higher, *self.lower], rows)
+            values = {(gap.setting, self.row): gap.points for gap in gaps}
             compared = [self.row]
-        else:
-            compared = [self.row, *self.among]
         pairs = [
             ((high, row), (low, row))
             for row in compared
             for high, low in zip(self.higher, self.lower, strict=True)
         ]
-        known = [(high, low) for high, low in pairs if high in values and low in values]
-        against = [(high, low) for high, low in known if values[high] <= values[low]]
-        shown = f"in {len(known)} of {amount(len(pairs), 'pair')}" if known else ""
+        against = [(high, low) for high, low in pairs if values[high] <= values[low]]
+        shown = f"in {len(pairs)} of {amount(len(pairs), 'pair')}"
         if against:
             high, low = against[0]
             has, number = ("has", "{:.2f}".format) if self.of == "accuracy" else ("is ahead by", signed)
             shown = (
-                f"not in {len(against)} of {amount(len(known), 'pair')}: {rows[high[1]]} {has} "
+                f"not in {len(against)} of {amount(len(pairs), 'pair')}: {rows[high[1]]} {has} "
                 f"{number(values[high])} in {columns[high[0]]}, {number(values[low])} in {columns[low[0]]}"
             )
-        holds = [pair not in against if pair in known else None for pair in pairs]
-        return Finding.of(holds, shown)
+        return Finding.of(not against, shown)
 
     def parts(self, settings: Sequence[str]) -> list[Self]:
         pairs = zip(self.higher, self.lower, strict=True)
@@ -273,13 +243,3 @@ class Trend(_TableClaim):
 
 
 TableClaim = Annotated[Rank | Margin | Closeness | Trend, Field(discriminator="kind")]
-
-
-def _averaged(values: Values, settings: Sequence[str]) -> Values:
-    """Each row's average over the columns, for rows that have a number in all of them."""
-    rows = {row for _, row in values}
-    return {
-        ("average", row): statistics.fmean(values[setting, row] for setting in settings)
-        for row in rows
-        if all((setting, row) in values for setting in settings)
-    }

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,10 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 
     Raises:
         InvalidInput: the cluster at RAY_ADDRESS is not usable or has ended trials, Ray has died, no node has
-            the resources that a trial needs, or the sources were edited.
+            the resources that a trial needs, or the sources have changed or differ on a later node.
     """
     os.environ.update(ENVIRONMENT)
-    with scratch_folder() as scratch, connected(scratch / "ray"), Guard() as guard:
+    with scratch_folder() as scratch, closing(Guard()) as guard, connected(scratch / "ray"), guard:
         import ray
         from ray import tune
 
@@ -102,6 +102,8 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
             ).fit()
         if search.edited:
             changed = "the source changed during the sweep"
+            if os.environ.get("RAY_ADDRESS"):
+                changed += ", or differs on a node that joined later"
             raise Conflict("sources", changed, "run it again; finished trials are kept")
 
 

@@ -31,9 +31,9 @@ class Progress:
     def __init__(self, table: str, scheduler: Scheduler):
         self._table = table
         self._scheduler = scheduler
-        self._slots = 1
-        self._under_way: Sequence[Running] = ()
-        self._training = False
+        # The running stacks, the most advanced first, without those that Tune has only queued, and whether
+        # one of them trains. Set at once, because other threads read it.
+        self._under_way: tuple[Sequence[Running], bool] = (), False
         self._reported = {id(cell) for cell in scheduler.cells if cell.finished}
         self._began = self._last_summary = time.monotonic()
         self._time_left: TimeLeft | None = None
@@ -67,11 +67,11 @@ class Progress:
     def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
         """Show the scheduler's progress; see `pipeline.sweep.cluster.Watch`."""
         rounds = [reached(trials) for trials in under_way]
-        self._training = any(round is not None for round in rounds)
+        training = any(round is not None for round in rounds)
         running = [Running(trials, round or 0) for trials, round in zip(under_way, rounds, strict=True)]
         if self._time_left:
             self._time_left.update(time.monotonic(), slots, running)
-        self._slots, self._under_way = slots, running
+        self._under_way = sorted(running, key=lambda stack: stack.part, reverse=True)[:slots], training
         for cell in self._scheduler.cells:
             if cell.finished and id(cell) not in self._reported:
                 self._reported.add(id(cell))
@@ -84,7 +84,7 @@ class Progress:
         interval = SECONDS_BETWEEN_LINES if self._scheduler.ran else SECONDS_AT_START
         if time.monotonic() - self._last_summary >= interval:
             self._last_summary = time.monotonic()
-            self._say(self._summary(self._running()))
+            self._say(self._summary(*self._under_way))
 
     def _tell_regularly(self) -> None:
         while not self._ended.wait(0.5):
@@ -96,12 +96,12 @@ class Progress:
         else:
             print(line, flush=True)
 
-    def _summary(self, running: Sequence[Running]) -> str:
+    def _summary(self, running: Sequence[Running], training: bool) -> str:
         scheduler = self._scheduler
         text = f"{self._table}: {scheduler.done} of {scheduler.total} runs"
         if scheduler.served:
             text += f", {scheduler.served} of them from the ledger"
-        if self._training:
+        if training:
             span = " to ".join(
                 dict.fromkeys(f"{100 * stack.part:.0f}" for stack in (running[-1], running[0]))
             )
@@ -112,10 +112,6 @@ class Progress:
         if left is not None and scheduler.done < scheduler.total:
             text += f", about {duration(left)} left"
         return text
-
-    def _running(self) -> list[Running]:
-        """The running stacks, the most advanced first, without those that Tune has only queued."""
-        return sorted(self._under_way, key=lambda stack: stack.part, reverse=True)[: self._slots]
 
     def _scores(self, cell: CellScheduler) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -151,7 +147,7 @@ class Progress:
         from rich.table import Table
 
         rounds: dict[str, list[int]] = {}
-        running = self._running()
+        running, training = self._under_way
         for stack in running:
             for name in {trial.cell for trial in stack.trials}:
                 rounds.setdefault(name, []).append(stack.round)
@@ -168,5 +164,5 @@ class Progress:
         trained = sum(stack.part * len(trial.seeds) for stack in running for trial in stack.trials)
         bar = ProgressBar(total=self._scheduler.total, completed=self._scheduler.done + trained, width=30)
         total = Table.grid(padding=(0, 2))
-        total.add_row(bar, self._summary(running))
+        total.add_row(bar, self._summary(running, training))
         return Group(cells, total)

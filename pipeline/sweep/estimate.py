@@ -139,15 +139,15 @@ class Running:
 
 
 def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, Expected]:
-    """Outcomes of dry runs by cell; each pair of a method and a network runs at most once.
+    """Outcomes of dry runs by cell; cells of a kind (`_kind`) share one.
 
-    Pairs without an unfinished cell are left out, and those that fail: the sweep will record the cause.
+    Kinds without an unfinished cell are left out, and those that fail: the sweep will record the cause.
 
     Args:
         device: "cpu" or "cuda".
         workers: processes that share the clients of a round.
     """
-    measured: dict[str, tuple[Speed, int]] = {}
+    measured: dict[str, tuple[Speed, int] | None] = {}
     warm: set[object] = set()
     expected = {}
     for cell in scheduler.cells:
@@ -156,13 +156,14 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
         kind = _kind(config, (*shape, classes))
         with suppress(Exception, SystemExit):  # for example in a third-party method
             if kind not in measured and not cell.finished:
+                measured[kind] = None  # if it fails, it is not tried again
                 clients = CLIENTS if device == "cpu" else config.participants(partition.clients)
                 dry = DryRun(config, shape, classes, device, clients)
                 network = config.model, shape, config.batch_size
                 measured[kind] = dry.speed(network not in warm), dry.model_bytes
                 warm.add(network)
-        if kind in measured:
-            speed, model = measured[kind]
+        if outcome := measured.get(kind):
+            speed, model = outcome
             seconds = speed.seconds(config, partition) / workers
             expected[cell.cell.id] = Expected(kind, seconds, model * partition.clients)
     return expected

@@ -16,8 +16,8 @@ SILENCE = 40.0
 with a page of log.
 """
 GRACE = 10.0
-"""Seconds that the main thread has to end the sweep before the process is killed: the thread may be blocked
-in a Ray call.
+"""Seconds that the main thread has to end the sweep and to leave Ray before the process is killed: the thread
+may be blocked in a Ray call.
 """
 
 
@@ -30,13 +30,15 @@ def has_died(how: str) -> InvalidInput:
 class Guard:
     """Context that regularly asks Ray's head node whether this machine's services are still running.
 
-    Finished work is in the ledger and in checkpoints, so the sweep only needs to end.
+    Finished work is in the ledger and in checkpoints, so the sweep only needs to end. `close` is called after
+    Ray has shut down, which may block, too.
     """
 
     def __init__(self) -> None:
         self._lost: str | None = None
         self._answered = time.monotonic()
         self._closing = threading.Event()
+        self._closed = threading.Event()
         self._asking = threading.Thread(target=self._ask, daemon=True)
 
     def __enter__(self) -> Guard:
@@ -48,6 +50,10 @@ class Guard:
         self._closing.set()
         # Ray can end the process if another thread is in a call while it shuts down.
         self._asking.join(PERIOD)
+
+    def close(self) -> None:
+        """Let the process live, even if Ray has died."""
+        self._closed.set()
 
     @property
     def error(self) -> InvalidInput | None:
@@ -83,7 +89,8 @@ class Guard:
                 return
             if time.monotonic() - self._answered > SILENCE:
                 self._lost = f"its head node has not answered for {SILENCE:.0f} s"
-        time.sleep(GRACE)
+        if self._closed.wait(GRACE):
+            return
         with suppress(OSError):
             print(f"pfl: error: {self.error}", file=sys.stderr, flush=True)
         os._exit(2)

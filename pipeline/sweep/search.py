@@ -177,6 +177,8 @@ class Study:
         self._study = optuna.create_study(
             directions=goals(search.objectives), sampler=self.algorithm.sampler(), storage=self._storage
         )
+        # Samplers call it after their last combination; Optuna's works only inside `Study.optimize`.
+        self._study.stop = lambda: None  # type: ignore[method-assign]
         self._trials: list[optuna.Trial | None] = []
 
     def ask(self, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The report on data: its pages, loads and mistakes."""
+"""The report on data: its pages and mistakes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks import data
 from benchmarks.data import EXAMPLES, NEEDS, write_data_report
-from benchmarks.loading import measure
 from benchmarks.workload import run
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
@@ -48,7 +47,7 @@ def project(tmp_path_factory) -> Iterator[Path]:
 def folder(project) -> Path:
     (project / "out").mkdir()
     (project / "out/notes.txt").touch()
-    write_data_report(project / "out", seeds=range(2), repeats=1)
+    write_data_report(project / "out", seeds=range(2))
     return project / "out"
 
 
@@ -87,12 +86,6 @@ def test_what_is_absent_is_listed_and_not_compared(readme):
     assert "as the data are not present: mnist, emnist_balanced, cifar100." in readme
 
 
-def test_each_data_set_that_is_present_has_its_loads(readme):
-    loads = readme.partition("## Loading")[2].partition("## Provenance")[0]
-    assert re.search(rf"\| cifar10 \| {SAMPLES:,} \| 3 × 32 × 32 \| 18.4 \|( [\d.–, ]+ \|){{5}}\n", loads)
-    assert "| digits | 1,797 | 1 × 8 × 8 | 0.1 |" in loads
-
-
 def test_provenance_says_which_data_and_code(readme):
     dataset = load("cifar10")
     assert f"content sha256 {dataset.content}" in readme
@@ -108,22 +101,11 @@ def test_other_files_in_the_folder_stay(folder):
     assert (folder / "notes.txt").exists()
 
 
-# ---- loads ---------------------------------------------------------------------------------------------
-
-
-def test_a_load_has_a_process_and_a_cache_of_its_own():
-    ballast = np.ones(50_000_000)  # 400 MB that are none of a load's
-    (first,), (cached,) = measure("digits", repeats=1)
-    assert first.bytes_before < ballast.nbytes
-    assert cached.peak_bytes < first.peak_bytes  # scikit-learn is not needed again
-
-
 # ---- mistakes ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def nothing_computed(monkeypatch) -> None:
-    monkeypatch.setattr(data, "measure", lambda *_: pytest.fail("a load was measured"))
     monkeypatch.setattr(data, "published_cells", lambda *_: pytest.fail("figures were read"))
 
 
@@ -150,7 +132,7 @@ def test_a_single_archive_as_data_source_is_one_clear_line(project, monkeypatch)
 
 
 @pytest.mark.usefixtures("nothing_computed")
-def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(project):
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_computed(project):
     (project / "in-the-way").touch()
     with pytest.raises(InvalidInput, match="a file that can be written"):
         write_data_report(project / "in-the-way")

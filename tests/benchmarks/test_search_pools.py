@@ -70,7 +70,7 @@ def test_a_pool_that_was_stopped_is_continued(tmp_path, monkeypatch):
         return pool
 
     def lines(end: float = math.inf) -> list[str]:
-        return [*pools.make("digits", ["fedprox"], 4, tmp_path / "digits.npz", end)]
+        return [*pools.make("digits", ["fedprox"], tmp_path / "digits.npz", end, size=4)]
 
     monkeypatch.setattr(CurvePool, "measure", measure)
     monkeypatch.setattr(pools, "TOGETHER", 1)
@@ -85,7 +85,7 @@ def test_a_pool_that_was_stopped_is_continued(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_curves_are_those_of_single_runs(tmp_path):
     pool = CurvePool.new("digits", "local", 3)
-    for line in pools.make("digits", ["local"], 3, tmp_path / "digits.npz", math.inf):
+    for line in pools.make("digits", ["local"], tmp_path / "digits.npz", math.inf, size=3):
         assert "3 of 3" in line
     (measured,) = pools.read(tmp_path / "digits.npz")
     single = pool.measure([1])
@@ -120,7 +120,7 @@ def test_processes_that_measure_other_methods_keep_each_others_curves(tmp_path, 
         return pool
 
     monkeypatch.setattr(CurvePool, "measure", measure)
-    (line,) = pools.make("digits", ["fedprox"], 4, file, math.inf)
+    (line,) = pools.make("digits", ["fedprox"], file, math.inf, size=4)
     assert line == "digits/fedprox: 4 of 4 configurations, 0 s"
     assert [pool.method for pool in pools.read(file)] == ["fedper", "fedprox"]
 
@@ -134,16 +134,10 @@ def test_a_method_that_refuses_the_workload_keeps_the_curves_in_the_file(tmp_pat
         raise InvalidInput("model", "mlp", "another one")
 
     monkeypatch.setattr(CurvePool, "measure", refuse)
-    lines = [*pools.make("digits", ["fedprox", "fedbn"], 4, tmp_path / "digits.npz", math.inf)]
+    lines = [*pools.make("digits", ["fedprox", "fedbn"], tmp_path / "digits.npz", math.inf, size=4)]
     assert ["left out: m" in line for line in lines] == [True, True]
     (pool,) = pools.read(tmp_path / "digits.npz")
     assert pool.measured.sum() == 2
-
-
-def test_pools_of_another_size_are_refused(tmp_path):
-    pools.save(tmp_path / "digits.npz", [full("fedprox", 4)], evaluated=1000)
-    with pytest.raises(InvalidInput, match="--size: 8 is not accepted; expected 4, as in"):
-        next(pools.make("digits", ["fedper"], 8, tmp_path / "digits.npz", math.inf))
 
 
 def test_fedbn_is_not_among_the_pools(tmp_path, monkeypatch):

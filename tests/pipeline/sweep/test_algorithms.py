@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
-from optuna.samplers import RandomSampler
+from optuna.samplers import BruteForceSampler
 from pydantic import ValidationError
 
 from pfl.core.config import Config
@@ -18,6 +18,8 @@ from pipeline.spec.search_space import Search
 from pipeline.sweep.budget import Outcome, SearchPlan
 from pipeline.sweep.search import Study, plan_of
 from tests.pipeline.sweep.test_search import asked, pinned, selection
+from tests.repository import ROOT
+from tests.test_docs import blocks
 
 SEARCH = Search(trials=20)
 
@@ -135,10 +137,23 @@ def test_first_trials_near_the_pinned_configuration_keep_about_half_of_its_choic
     assert 0.5 < sum(kept) / len(kept) < 0.85
 
 
-def test_an_algorithm_of_a_plugin_is_selected_by_its_name(monkeypatch):
-    class Middle(Algorithm):
-        def sampler(self):
-            return RandomSampler(seed=self.seed)
+def test_the_documented_algorithm_of_a_plugin_is_selected_by_its_name(monkeypatch):
+    names: dict = {}
+    exec(blocks(ROOT / "docs/search.md", "python")[0], names)
+    monkeypatch.setitem(ALGORITHMS._added, "univariate", names["Univariate"])
+    assert len(proposals("univariate")) == 18
+    assert len(proposals("univariate", pinned("fedasync"))) == 18
 
-    monkeypatch.setitem(ALGORITHMS._added, "middle", Middle)
-    assert len(proposals("middle")) == 18
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_sampler_that_has_tried_all_combinations_does_not_end_a_search_with_an_error(monkeypatch):
+    class Exhaustive(Algorithm):
+        def sampler(self):
+            return BruteForceSampler(seed=self.seed)
+
+    monkeypatch.setitem(ALGORITHMS._added, "exhaustive", Exhaustive)
+    space = {"head_epochs": [1, 2], "extractor_epochs": [1, 3], "others": "pinned"}
+    study = Study(pinned("fedrep", head_epochs=1), Search(trials=9, algorithm="exhaustive", space=space))
+    trials = asked(study, objective=lambda params: params["head_epochs"])
+    assert len(trials) == 9
+    assert len(set(map(str, trials))) == 6

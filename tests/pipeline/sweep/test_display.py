@@ -66,6 +66,22 @@ def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_i
     assert said[4][1].startswith("small: 1 of 64 runs, about ") and said[4][1].endswith(" left")
 
 
+def test_a_line_that_comes_while_the_first_trial_begins_is_one(ledger, capsys, monkeypatch):
+    scheduler = scheduler_of(ledger)
+    progress = Progress("small", scheduler)
+    left = TimeLeft(scheduler, {})
+    progress.expect(left, "How much.")
+    monkeypatch.setattr("pipeline.sweep.display.SECONDS_AT_START", 0)
+    monkeypatch.setattr(left, "update", lambda *_: progress.tick())  # as the clock's thread may at any time
+    under_way = scheduler.next()
+    heartbeat_writer([under_way])(1, 2, None)
+    progress.update(1, [[under_way]])
+    progress.tick()
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("small: 0 of 64 runs, starting (")
+    assert second == "small: 0 of 64 runs, 1 under way (50 % of their rounds)"
+
+
 def test_lines_come_by_themselves_as_long_as_a_sweep_runs(ledger, capsys, monkeypatch):
     monkeypatch.setattr("pipeline.sweep.display.SECONDS_AT_START", 0)
     with Progress("small", scheduler_of(ledger)) as progress:

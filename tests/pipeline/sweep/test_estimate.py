@@ -74,13 +74,17 @@ def test_each_method_and_network_runs_dry_once(ledger, monkeypatch):
 
 
 def test_what_cannot_run_dry_takes_as_long_as_the_others(ledger, monkeypatch):
+    tried = []
+
     def broken(*_: object) -> None:
+        tried.append(True)
         raise ZeroDivisionError
 
     monkeypatch.setattr(METHODS["fedprox"], "loss", broken)
     scheduler = scheduler_of(ledger)
     expected = dry_runs(scheduler, "cpu")
     assert list(expected) == ["dir/fedavg", "two/fedavg"]
+    assert len(tried) == 1
     assert len(set(TimeLeft(scheduler, expected)._costs())) == 1
 
 

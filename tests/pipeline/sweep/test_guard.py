@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +38,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, nodes: Callable[[], Any]) -> None:
 @pytest.mark.usefixtures("ended")
 def test_services_that_have_died_are_one_line_that_says_how_to_go_on(monkeypatch):
     answer(monkeypatch, lambda: [{"NodeID": HERE, "Alive": False}, {"NodeID": "another", "Alive": True}])
-    with Guard() as watched:
+    with closing(Guard()) as watched, watched:
         wait_until(lambda: watched.error, seconds=10)
         with pytest.raises(InvalidInput, match="the same command continues") as caught:
             watched.check()
@@ -49,6 +51,15 @@ def test_a_process_that_waits_for_a_dead_ray_is_ended(ended, monkeypatch, capsys
         wait_until(lambda: ended, seconds=10)
     assert ended == [2]
     assert capsys.readouterr().err.startswith("pfl: error: Ray: its services on this machine have died")
+
+
+def test_a_process_that_leaves_a_dead_ray_in_time_lives_on(ended, monkeypatch):
+    monkeypatch.setattr(guard, "GRACE", 1.0)
+    answer(monkeypatch, lambda: [{"NodeID": HERE, "Alive": False}])
+    with closing(Guard()) as watched, watched:
+        wait_until(lambda: watched.error, seconds=10)
+    time.sleep(1.5)
+    assert not ended
 
 
 @pytest.fixture
