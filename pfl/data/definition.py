@@ -14,7 +14,7 @@ Reader = Callable[[Sequence[Path], ArrayWriter], Content]
 
 
 MOST_UNNAMED = 100_000
-"""Maximum number of classes or domains without names; more are regarded as a mistake."""
+"""Maximum number of classes without names; more are regarded as a mistake."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ def test_blank_images_take_no_memory():
 
 
 def test_fields_may_be_given():
-    writer = np.arange(240) // 4
-    dataset = make_dataset(writer=writer, n_train=100, checksum="its own")
-    assert (dataset.n_train, dataset.checksum, dataset.writer is writer) == (100, "its own", True)
+    dataset = make_dataset(n_train=100, checksum="its own", notes=("a note",))
+    assert (dataset.n_train, dataset.checksum, dataset.notes) == (100, "its own", ("a note",))
     assert make_dataset((3,), samples=8, mean=(0.0, 1.0, 2.0)).mean == (0.0, 1.0, 2.0)
 
 
