@@ -177,9 +177,10 @@ def _raised_in(error: BaseException) -> str:
     """File and line at which the import of a plugin raised ``error``; empty if outside of the plugin."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
+    ours = (Path(importlib.__path__[0]), Path(__file__).parents[1])
     reached = [
         f"{frame.filename}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(("<", importlib.__path__[0], str(Path(__file__).parents[1])))
+        if not frame.filename.startswith("<") and not any(map(Path(frame.filename).is_relative_to, ours))
     ]
     return reached[-1] if reached else ""
