@@ -1,3 +1,5 @@
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -168,6 +170,12 @@ def test_without_a_choice_images_get_a_network_that_takes_them(shape):
     MODELS[fitting(shape)](shape, 10)
 
 
-def test_networks_are_listed_and_found_without_importing_torch():
-    listing = "from pfl.models import MODELS; [(MODELS[n], MODELS.summary(n)) for n in MODELS]"
-    python("-c", f"import sys; {listing}; sys.exit('torch' in sys.modules)")
+def test_networks_are_listed_and_their_weights_found_without_importing_torch():
+    code = "from pfl.models import MODELS, weights_of; [(MODELS.summary(n), weights_of(n)) for n in MODELS]"
+    python("-c", f"import sys; {code}; sys.exit('torch' in sys.modules)")
+
+
+def test_what_a_module_defines_is_known_whether_it_is_imported_or_not():
+    for name in MODELS:
+        module = importlib.import_module(MODELS.module(name))
+        assert MODELS.defines(name, "weights_file") == hasattr(module, "weights_file")
