@@ -11,8 +11,8 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -180,7 +180,9 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
     """The result of ``read`` on a cache entry's folder; ``write`` creates an absent or damaged entry.
 
     Several processes may create the same entry at once: each writes to its own folder, and the first to
-    finish renames its folder to the entry's name. Folders left behind by killed processes are removed.
+    finish renames its folder to the entry's name, in place of a damaged entry. The others then read this
+    one. They take turns by a lock; on a file system without locks, a process whose entry another one replaces
+    at the same moment may fail. Folders left behind by killed processes are removed.
 
     Raises:
         InvalidInput: the cache folder is not writable or is full.
@@ -193,44 +195,24 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
             return read(folder)
         except _DAMAGED as error:
             log.warning("%s is damaged and is created again (%s)", folder, error)
-            _set_aside(folder, name, read)
-            if folder.is_dir():
-                return read(folder)
-    with _scratch(root, name) as scratch:
+    with ExitStack() as stack:
+        try:
+            scratch = stack.enter_context(scratch_folder(root, f"{_HIDDEN}{name}-"))
+        except OSError as error:
+            raise _unwritable(root, error) from error
         try:
             write(scratch)
+            with suppress(OSError):  # on a file system without locks
+                stack.enter_context(folder_lock(root))
+            with suppress(*_DAMAGED):
+                return read(folder)  # another process was first
+            shutil.rmtree(folder, ignore_errors=True)
             publish(scratch, folder)
         except OSError as error:
             if error.errno in _FULL:
                 raise _unwritable(root, error) from error
-            if not folder.is_dir():  # otherwise another process was first
-                raise
+            raise
     return read(folder)
-
-
-def _set_aside(folder: Path, name: str, read: Callable[[Path], object]) -> None:
-    """Remove a damaged cache entry, unless another process has recreated it and may be using it."""
-    root = folder.parent
-    try:
-        with folder_lock(root), _scratch(root, name) as aside:
-            try:
-                read(folder)
-            except _DAMAGED:
-                with suppress(FileNotFoundError):
-                    folder.replace(aside / "damaged")
-    except OSError as error:
-        raise _unwritable(root, error) from error
-
-
-@contextmanager
-def _scratch(root: Path, name: str) -> Iterator[Path]:
-    """A scratch folder beside the cache entries."""
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(scratch_folder(root, f"{_HIDDEN}{name}-"))
-        except OSError as error:
-            raise _unwritable(root, error) from error
-        yield folder
 
 
 def _unwritable(root: Path, error: OSError) -> InvalidInput:
