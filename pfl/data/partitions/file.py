@@ -193,7 +193,7 @@ class File(Rule):
             )
             if not holds:
                 raise self._wrong(f"client {client}", "a list of [label, number], each label once")
-            counts[str(client)] = dict(pairs)
+            counts[str(client)] = {label: number for label, number in pairs if number}
         if document.get("num_clients", len(counts)) != len(counts):
             raise self._wrong(f"num_clients {document['num_clients']}", f"{len(counts)}, as in {SIZES!r}")
         return FileContent({}, counts, self._drawn_note("PFLlib's"))
