@@ -91,7 +91,7 @@ def check_dataset(
 
 @KIT.rule
 def sources(tested: CheckedDataset) -> None:
-    """Every official file that is downloaded over plain http has a published checksum."""
+    """Every official file that is downloaded over plain http has a known checksum."""
     files = DATASETS[tested.name].files if tested.name in DATASETS else ()
     for file in files:
         if file.md5 is None and not file.url.startswith("https:"):

@@ -72,7 +72,7 @@ def test_a_pickle_of_another_checksum_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setenv("EVIL", str(tmp_path / "executed"))
     content = pickle.dumps(Evil())
     write_tar(tmp_path / "cifar-10-python.tar.gz", {"cifar-10-batches-py/data_batch_1": content})
-    with pytest.raises(InvalidInput, match="c58f30108f718f92721af3b95e74349a, as published"):
+    with pytest.raises(InvalidInput, match="c58f30108f718f92721af3b95e74349a, as recorded in pfl"):
         load("cifar10", source=tmp_path, progress=False)
     assert not (tmp_path / "executed").exists()
     pickle.loads(content)  # it would have been
