@@ -76,7 +76,7 @@ class Scale:
             checksum=str(self),
             mean=(0.5,),
             std=(0.25,),
-            writer=writer,
+            columns={"writer": writer},
         )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pfl.core import registry
 from pfl.core.errors import InvalidInput
-from pfl.core.registry import _summary
 from pfl.methods import METHODS
-from pfl.models import MODELS
+from pfl.models import MODELS, weights_of
 from tests.command import python
 
 
@@ -119,11 +119,31 @@ def test_a_plugin_with_the_name_of_a_built_in_is_one_clear_line_when_it_is_used(
     )
 
 
+def test_the_folder_of_a_plugin_may_have_a_name_that_begins_with_pfl(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "__file__", str(tmp_path / "pfl/core/registry.py"))
+    monkeypatch.setitem(METHODS._points, "mine", EntryPoint("mine", "mine_of_pfl", "pfl.methods"))
+    monkeypatch.syspath_prepend(tmp_path / "pfl_mine")
+    (tmp_path / "pfl_mine").mkdir()
+    (tmp_path / "pfl_mine/mine_of_pfl.py").write_text("\n1 / 0")
+    with pytest.raises(InvalidInput, match=r"plugin mine: .*/pfl_mine/mine_of_pfl.py:2 \(ZeroDivisionError"):
+        METHODS["mine"]
+
+
+def test_the_weights_of_a_plugin_and_of_an_object_are_those_that_their_module_names(tmp_path, monkeypatch):
+    source = "from pathlib import Path\ndef small(*_): pass\ndef weights_file(): return Path(__file__)\n"
+    (tmp_path / "of_weights.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(MODELS._points, "small", EntryPoint("small", "of_weights:small", "pfl.models"))
+    MODELS.add("object", MODELS["small"])
+    MODELS.add("without", lambda *_: None)
+    assert [weights_of(name) for name in ("small", "object", "without")] == ["of_weights.py"] * 2 + [None]
+
+
 @pytest.mark.parametrize(("encoding", "first"), [("utf-8-sig", ""), ("latin-1", "# coding: latin-1\n")])
 def test_a_summary_is_read_in_the_encoding_of_its_file(tmp_path, encoding, first):
     file = tmp_path / "mine.py"
     file.write_text(f'{first}"""Für alle."""\n', encoding=encoding)
-    assert _summary(str(file)) == "Für alle."
+    assert registry._declared(str(file))[0] == "Für alle."
 
 
 def test_a_file_in_the_folder_of_plugins_of_a_project_is_a_component(tmp_path):

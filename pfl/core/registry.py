@@ -149,8 +149,21 @@ class Registry(Mapping[str, T]):
 
     def summary(self, name: str) -> str:
         """The first line of the docstring of the component's file, read without importing it."""
+        return self._declared(name)[0]
+
+    def defines(self, name: str, function: str) -> bool:
+        """Whether the module of a component has this function; a built-in module is not imported.
+
+        Raises:
+            InvalidInput: as by ``self[name]``.
+        """
+        if name in self._files and name not in self._points:
+            return function in self._declared(name)[1]
+        return hasattr(sys.modules[self[name].__module__], function)
+
+    def _declared(self, name: str) -> tuple[str, frozenset[str]]:
         spec = importlib.util.find_spec(self.module(name))
-        return _summary(spec.origin) if spec and spec.origin else ""
+        return _declared(spec.origin) if spec and spec.origin else ("", frozenset())
 
     def title(self, name: str) -> str:
         """The printed name of a component: its summary up to the colon, or ``name`` if there is none.
@@ -164,22 +177,24 @@ class Registry(Mapping[str, T]):
 
 
 @cache
-def _summary(file: str) -> str:
-    """The first line of a file's docstring."""
+def _declared(file: str) -> tuple[str, frozenset[str]]:
+    """The first line of a file's docstring, and the names of its functions."""
     try:
-        text = ast.get_docstring(ast.parse(Path(file).read_bytes()))
+        module = ast.parse(Path(file).read_bytes())
     except SyntaxError as error:
-        return f"(does not load, line {error.lineno}, {error.msg})"
-    return (text or "").partition("\n")[0]
+        return f"(does not load, line {error.lineno}, {error.msg})", frozenset()
+    functions = frozenset(part.name for part in module.body if isinstance(part, ast.FunctionDef))
+    return (ast.get_docstring(module) or "").partition("\n")[0], functions
 
 
 def _raised_in(error: BaseException) -> str:
     """File and line at which the import of a plugin raised ``error``; empty if outside of the plugin."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
+    ours = (Path(importlib.__path__[0]), Path(__file__).parents[1])
     reached = [
         f"{frame.filename}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(("<", importlib.__path__[0], str(Path(__file__).parents[1])))
+        if not frame.filename.startswith("<") and not any(map(Path(frame.filename).is_relative_to, ours))
     ]
     return reached[-1] if reached else ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from pfl.core.errors import InvalidInput
 from pfl.data.cache import content_checksum, ordered_checksum, tokens_of
-from pfl.data.dataset import Dataset, check_names, noted, warn
+from pfl.data.dataset import Dataset, check_distinct, noted, warn
 from pfl.data.datasets import _npz
 from pfl.data.statistics import training_statistics
 
@@ -34,7 +34,8 @@ def from_arrays(
             deviation of each feature or channel; tokens (N, ...), non-negative integers; or images, uint8
             (N, C, H, W). The dtype is kept, except for bfloat16, which NumPy lacks: it becomes float32.
         labels: (N,), non-negative integers or class names.
-        columns: arrays (N,) of integers or strings by name, for the partition rule ``by``.
+        columns: arrays (N,) of integers or strings by name, for the partition rules ``by``, ``writer`` and
+            ``domain``.
         classes: the class names, if ``labels`` are integers.
         n_train: the first ``n_train`` samples are the official training set; by default all.
         name: name of the data set.
@@ -52,39 +53,50 @@ def from_arrays(
         raise InvalidInput(
             "columns", type(columns).__name__, "a mapping from names to integers or strings (N,)"
         )
-    for column, values in ((str(name), values) for name, values in (columns or {}).items()):
-        if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
-            raise InvalidInput("columns", column, "another name, as an array of the data set has this one")
-        arrays[column] = _named(values, column)
     if classes is not None:
         arrays["classes"] = as_array(classes, "classes").astype(np.str_)
     if n_train is not None:
         arrays["n_train"] = np.array(n_train)
-    images, own, content = _npz.checked(arrays, name)
-    check_names("classes", content.classes, name)
-    labels, train = own.pop("labels").astype(np.int64), content.n_train or len(images)
-    checksum = ordered_checksum(images, labels, content.classes, train)
-    data = in_memory(images, labels, content.classes, train, name=name, checksum=checksum, columns=own)
+    data = in_memory(arrays, columns or {}, name)
     warn(data)
     return data
 
 
 def in_memory(
-    images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], n_train: int, **fields: Any
+    arrays: Mapping[str, np.ndarray], columns: Mapping[Any, Any], name: str, notes: Sequence[str] = ()
 ) -> Dataset:
-    """The data set of samples in memory, with derived fields; ``fields`` are the others."""
+    """The data set of ``arrays``, which are named as in an .npz file, and ``columns``.
+
+    Args:
+        columns: arrays (N,) of integers or strings by name.
+        notes: the first notes of the data set.
+
+    Raises:
+        InvalidInput: an array or a column has an invalid shape, dtype, value or name.
+    """
+    arrays = dict(arrays)
+    for column, values in ((str(given), values) for given, values in columns.items()):
+        if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
+            raise InvalidInput("columns", column, "another name, as an array of the data set has this one")
+        arrays[column] = _named(values, column)
+    images, labels, checked, content = _npz.checked(arrays, name)
+    check_distinct(content.classes, name)
+    labels, n_train = labels.astype(np.int64), content.n_train or len(images)
     moments = training_statistics(images, n_train)
     data = Dataset(
+        name=name,
         images=images,
         labels=labels,
-        classes=classes,
+        classes=content.classes,
         n_train=n_train,
+        checksum=ordered_checksum(images, labels, content.classes, n_train),
         mean=tuple(moments["mean"]),
         std=tuple(moments["std"]),
         source={"kind": "samples", "files": []},
+        columns=checked,
         tokens=tokens_of(images),
         content=content_checksum(images, labels, n_train),
-        **fields,
+        notes=tuple(notes),
     )
     return noted(data)
 

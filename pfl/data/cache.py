@@ -1,8 +1,7 @@
 """Cache of decoded data sets. A data set is decoded once, into a file that is then memory-mapped.
 
 A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (the samples; images as uint8, N x C x H x W),
-``labels.npy``, ``meta.json`` and, for data sets with writers, domains or further columns, ``writer.npy``,
-``domain.npy`` and ``column<i>.npy``.
+``labels.npy``, ``meta.json`` and a file ``column<i>.npy`` for each column, such as the writers.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +28,7 @@ from pfl.data.statistics import training_statistics
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 """Part of every key; increase it if the file format of an entry changes."""
 
 T = TypeVar("T")
@@ -40,8 +39,6 @@ _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HIDDEN = "."
 """Prefix of folders under construction."""
-_INDICES = ("labels", "writer", "domain")
-"""Columns that are stored as int64, in a file of their name."""
 _CHUNK = 4096
 """Number of samples in memory at once during a pass over a data set."""
 
@@ -53,14 +50,12 @@ class Content:
     Attributes:
         classes: the class names; a label is an index into them.
         n_train: the first ``n_train`` images are the official training set; None means all.
-        domains: the domain names, if the images have domains.
         formats: extensions of the image files, e.g. "jpg"; empty if the images were not separate files.
         notes: what the reader left out or regards as probably unintended, one line each.
     """
 
     classes: tuple[str, ...]
     n_train: int | None = None
-    domains: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -101,7 +96,7 @@ class ArrayWriter:
         self.dtype = np.dtype(np.uint8)
         self._folder = folder
         self._images = (folder / "images.bin").open("wb")
-        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in _INDICES}
+        self._columns: dict[str, list[np.ndarray]] = {}
         self.changes = Changes()
         self._expected: int | None = None
         self._progress = progress
@@ -112,32 +107,23 @@ class ArrayWriter:
         self._expected = count
         self._bar = bar("decoding", " images", count, self._progress)
 
-    def append(
-        self,
-        images: np.ndarray,
-        labels: np.ndarray,
-        writer: np.ndarray | None = None,
-        domain: np.ndarray | None = None,
-        **columns: np.ndarray,
-    ) -> None:
-        """Append samples with their labels, writers and domains, (n,) each.
+    def append(self, images: np.ndarray, labels: np.ndarray, /, **columns: np.ndarray) -> None:
+        """Append samples with their labels, integers (n,).
 
         Args:
             images: images, uint8 (n, C, H, W); features or series, floats (n, ...); or tokens, integers
                 (n, ...).
-            columns: further integers or strings (n,), for the partition rule ``by``.
+            columns: further integers or strings (n,), the same names in every call.
 
         Raises:
             ValueError: the number of labels or of other values differs from that of the samples.
             InvalidInput: samples other than images would have to be resized, or the cache has no room for
                 the expected number of samples.
         """
-        for name, values in {"labels": labels, "writer": writer, "domain": domain, **columns}.items():
-            if values is not None:
-                if values.shape != (len(images),):
-                    raise ValueError(f"{name} of shape {values.shape} for {len(images)} images")
-                column = np.asarray(values, np.int64) if name in _INDICES else values
-                self._columns.setdefault(name, []).append(column)
+        for name, values in {"labels": np.asarray(labels, np.int64), **columns}.items():
+            if values.shape != (len(images),):
+                raise ValueError(f"{name} of shape {values.shape} for {len(images)} images")
+            self._columns.setdefault(name, []).append(values)
         if self.size:
             if not is_images(images):
                 given = f"{images.dtype} {images.shape[1:]}"
@@ -156,30 +142,26 @@ class ArrayWriter:
             accepted = f"a folder with {need} for the decoded images, not {have}"
             raise InvalidInput("PFL_CACHE", str(self._folder.parent), accepted)
 
-    def column(self, name: str) -> np.ndarray | None:
-        """All values appended as ``name``, such as labels or writer."""
-        blocks = self._columns[name]
-        return np.concatenate(blocks) if blocks else None
+    def columns(self) -> dict[str, np.ndarray]:
+        """All values that were appended, by name; ``labels`` first."""
+        return {name: np.concatenate(blocks) for name, blocks in self._columns.items()}
 
     def finish(self, content: Content, source: dict[str, Any]) -> None:
         """Write labels, checksums, mean and standard deviation of the images."""
         self.close()
-        labels = self.column("labels")
-        assert labels is not None
-        further = [name for name in self._columns if name not in _INDICES]
-        for name in self._columns:
-            if (values := self.column(name)) is not None:
-                file = name if name in _INDICES else f"column{further.index(name)}"
-                np.save(self._folder / f"{file}.npy", values, allow_pickle=False)
+        columns = self.columns()
+        labels = columns.pop("labels")
+        np.save(self._folder / "labels.npy", labels, allow_pickle=False)
+        for i, values in enumerate(columns.values()):
+            np.save(self._folder / f"column{i}.npy", values, allow_pickle=False)
         images = np.memmap(self._folder / "images.bin", self.dtype, "r", shape=(len(labels), *self.shape))
         n_train = len(labels) if content.n_train is None else content.n_train
         meta = {
             "shape": self.shape,
             "dtype": self.dtype.name,
             "tokens": tokens_of(images),
-            "columns": further,
+            "columns": list(columns),
             "classes": content.classes,
-            "domains": content.domains,
             "n_train": n_train,
             "checksum": ordered_checksum(images, labels, content.classes, n_train),
             "content": content_checksum(images, labels, n_train),
@@ -198,7 +180,9 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
     """The result of ``read`` on a cache entry's folder; ``write`` creates an absent or damaged entry.
 
     Several processes may create the same entry at once: each writes to its own folder, and the first to
-    finish renames its folder to the entry's name. Folders left behind by killed processes are removed.
+    finish renames its folder to the entry's name, in place of a damaged entry. The others then read this
+    one. They take turns by a lock; on a file system without locks, a process whose entry another one replaces
+    at the same moment may fail. Folders left behind by killed processes are removed.
 
     Raises:
         InvalidInput: the cache folder is not writable or is full.
@@ -211,44 +195,24 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
             return read(folder)
         except _DAMAGED as error:
             log.warning("%s is damaged and is created again (%s)", folder, error)
-            _set_aside(folder, name, read)
-            if folder.is_dir():
-                return read(folder)
-    with _scratch(root, name) as scratch:
+    with ExitStack() as stack:
+        try:
+            scratch = stack.enter_context(scratch_folder(root, f"{_HIDDEN}{name}-"))
+        except OSError as error:
+            raise _unwritable(root, error) from error
         try:
             write(scratch)
+            with suppress(OSError):  # on a file system without locks
+                stack.enter_context(folder_lock(root))
+            with suppress(*_DAMAGED):
+                return read(folder)  # another process was first
+            shutil.rmtree(folder, ignore_errors=True)
             publish(scratch, folder)
         except OSError as error:
             if error.errno in _FULL:
                 raise _unwritable(root, error) from error
-            if not folder.is_dir():  # otherwise another process was first
-                raise
+            raise
     return read(folder)
-
-
-def _set_aside(folder: Path, name: str, read: Callable[[Path], object]) -> None:
-    """Remove a damaged cache entry, unless another process has recreated it and may be using it."""
-    root = folder.parent
-    try:
-        with folder_lock(root), _scratch(root, name) as aside:
-            try:
-                read(folder)
-            except _DAMAGED:
-                with suppress(FileNotFoundError):
-                    folder.replace(aside / "damaged")
-    except OSError as error:
-        raise _unwritable(root, error) from error
-
-
-@contextmanager
-def _scratch(root: Path, name: str) -> Iterator[Path]:
-    """A scratch folder beside the cache entries."""
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(scratch_folder(root, f"{_HIDDEN}{name}-"))
-        except OSError as error:
-            raise _unwritable(root, error) from error
-        yield folder
 
 
 def _unwritable(root: Path, error: OSError) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Checksums of files and folders, and a record of checksums for files whose source publishes none."""
+"""Checksums of files and folders, and a record of checksums for files with no known one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pfl.data.definition import RemoteFile
 from pfl.data.folders import below
 
 RECORD = "checksums.json"
-"""Record in a data set's folder: name, bytes and SHA-256 of files without a published checksum."""
+"""Record in a data set's folder: name, bytes and SHA-256 of files without a known checksum."""
 
 
 class WrongChecksum(InvalidInput):
-    """A file does not match its published or recorded checksum."""
+    """A file does not match its known or recorded checksum."""
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -56,7 +56,7 @@ def stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def verify(path: Path, file: RemoteFile, folder: Path) -> None:
-    """Check ``path`` against the published checksum of ``file`` or, without one, the record in ``folder``.
+    """Check ``path`` against the known checksum of ``file`` or, without one, the record in ``folder``.
 
     A file without an entry is added to the record.
 
@@ -75,10 +75,9 @@ def verify(path: Path, file: RemoteFile, folder: Path) -> None:
             return
         expected, actual = recorded[file.name]["sha256"], described["sha256"]
     if actual != expected:
-        where = "published" if file.md5 else f"recorded in {folder / RECORD}"
-        raise WrongChecksum(
-            "dataset", f"{path} of {algorithm} {actual}", f"{algorithm} {expected}, as {where}"
-        )
+        where = "pfl" if file.md5 else folder / RECORD
+        accepted = f"{algorithm} {expected}, as recorded in {where}"
+        raise WrongChecksum("dataset", f"{path} of {algorithm} {actual}", accepted)
 
 
 def _recorded(record: Path) -> dict[str, Any]:

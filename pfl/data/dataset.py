@@ -53,9 +53,7 @@ class Dataset:
             empty for tokens.
         source: ``kind`` (official, copy, image-folder, npz, embedded, samples), ``files`` (name, bytes,
             sha256 of each) and, if the images are separate files, their ``formats``.
-        writer: int64 (N,), the writer of each image, if known.
-        domain: int64 (N,), indices into ``domains``, if there are domains.
-        columns: further integers or strings (N,) by name, such as the subject of each series.
+        columns: further integers or strings (N,) by name, such as the writer or the domain of each image.
         tokens: vocabulary size of tokens; 0 for other samples.
         content: `pfl.data.cache.content_checksum`, independent of order and container.
         identity: a phrase for reports: "original pixels", or how the data differ from them.
@@ -71,9 +69,6 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     source: dict[str, Any]
-    writer: np.ndarray | None = None
-    domain: np.ndarray | None = None
-    domains: tuple[str, ...] = ()
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     tokens: int = 0
     content: str = ""
@@ -117,10 +112,6 @@ class Dataset:
             "n_train": self.n_train,
             **self.columns,
         }
-        if self.writer is not None:
-            arrays["writer"] = self.writer
-        if self.domain is not None:
-            arrays |= {"domain": self.domain, "domains": self.domains}
         # np.savez cannot write an array that is called "file".
         with writing(path), replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():
@@ -226,17 +217,17 @@ def _precision_notes(data: Dataset) -> list[str]:
     ]
 
 
-def check_names(kind: str, names: Sequence[str], where: str) -> None:
-    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have the same name, or a name
-    is not valid Unicode."""
-    for name in names:
+def check_distinct(classes: Sequence[str], where: str) -> None:
+    """Raise `InvalidInput` if two classes of the data set ``where`` have the same name, or a name is not
+    valid Unicode."""
+    for name in classes:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InvalidInput("dataset", where, f"{kind} with names in Unicode, not {name!a}") from None
-    twice = [name for name, count in Counter(names).items() if count > 1]
+            raise InvalidInput("dataset", where, f"classes with names in Unicode, not {name!a}") from None
+    twice = [name for name, count in Counter(classes).items() if count > 1]
     if twice:
-        raise InvalidInput("dataset", where, f"{kind} with distinct names; {twice[0]!r} occurs twice")
+        raise InvalidInput("dataset", where, f"classes with distinct names; {twice[0]!r} occurs twice")
 
 
 def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition | None:
@@ -306,14 +297,13 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
     except (ValueError, KeyError, IndexError) as error:
         # The format of the files does not match their names.
         raise InvalidInput("dataset", files, f"files in the format of {located.name} ({error})") from error
-    labels, classes = out.column("labels"), len(content.classes)
+    labels, classes = out.columns().get("labels"), len(content.classes)
     if labels is None or not len(labels):
         raise InvalidInput("dataset", files, "at least one sample")
     if labels.min() < 0 or labels.max() >= classes:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)
-    check_names("classes", content.classes, files)
-    check_names("domains", content.domains, files)
+    check_distinct(content.classes, files)
     if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
         accepted = f"images of shape {known.shape} in {known.classes} classes for {located.name}"
         raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {classes}")

@@ -14,7 +14,7 @@ Reader = Callable[[Sequence[Path], ArrayWriter], Content]
 
 
 MOST_UNNAMED = 100_000
-"""Maximum number of classes or domains without names; more are regarded as a mistake."""
+"""Maximum number of classes without names; more are regarded as a mistake."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class RemoteFile:
 
     Attributes:
         url: its last part is the file's name.
-        md5: published by the source or by torchvision; None means not published. In that case the SHA-256 of
-            the first download is recorded and checked from then on.
+        md5: published by the source, by torchvision or by another loader; None means unknown. In that case
+            the SHA-256 of the first download is recorded and checked from then on.
     """
 
     url: str

@@ -95,8 +95,9 @@ def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located
     """Find the data set's files in ``place``, a file or a folder; None if there are none.
 
     A folder is searched first for the official files, then for the same files unpacked, each also in its
-    subfolder ``name``. Next comes the folder itself, if it has a subfolder train. Last comes an archive or
-    folder called ``name``, with any suffix (``cifar10-imagefolder.zip``), or the official archive, unpacked.
+    subfolders ``name`` and, if data sets share their files, ``definition.folder``. Next comes the folder
+    itself, if it has a subfolder train. Last comes an archive or folder called ``name``, with any suffix
+    (``cifar10-imagefolder.zip``), or the official archive, unpacked.
     """
     official = [file.name for file in definition.files]
     unpacked = [_without_ending(file) for file in official]

@@ -7,17 +7,15 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import replacing, writing
+from pfl.data.dataset import Dataset
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule, check_lists, parsed, split, written
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
 
 RUN = "run"
 """Value of ``seed`` in a specification that gives each seed of a simulation its own partition."""

@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from pfl.core.errors import InvalidInput, check_names
 from pfl.core.hyper import check_declared, hyper
 from pfl.core.rng import generator
 from pfl.core.text import amount
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
+from pfl.data.dataset import Dataset
 
 REDRAWS = 1000
 """Maximum number of redraws when a client has too few samples."""
@@ -78,7 +76,7 @@ class Rule(ABC):
             InvalidInput: a class that declares one is not a dataclass.
         """
         check_declared(cls)
-        fields = {field.name: field for field in dataclasses.fields(cls)}
+        fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
         first = [cls.argument] if cls.argument else []
         last = [name for name in ("min", "test", "unstratified", "seed") if name in fields]
         own = [name for name in fields if name not in (*first, *last)]
@@ -238,23 +236,6 @@ def random_split(parts: list[np.ndarray], share: float, seed: int) -> Split:
 def _kept(samples: np.ndarray, share: float) -> int:
     """The number of a client's samples that remain if ``share`` of them is split off."""
     return min(max(int(round(len(samples) * (1 - share), 9)), 1), len(samples) - 1)
-
-
-def grouped(values: np.ndarray, minimum: int, kind: str) -> list[np.ndarray]:
-    """The sample indices of each value that has at least ``minimum`` samples, sorted by value.
-
-    Args:
-        values: value of each sample, (N,).
-        kind: the word for a value in errors.
-
-    Raises:
-        InvalidInput: no value has that many.
-    """
-    _, counts = np.unique(values, return_counts=True)
-    if counts.max() < minimum:
-        raise InvalidInput("min", minimum, f"at most {counts.max()}, the samples of the largest {kind}")
-    groups = np.split(np.argsort(values, kind="stable"), np.cumsum(counts)[:-1])
-    return [indices for indices in groups if len(indices) >= minimum]
 
 
 def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:

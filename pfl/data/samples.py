@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.data.arrays import as_array, from_arrays, in_memory
+from pfl.data.arrays import as_array, in_memory
 from pfl.data.cache import Changes
-from pfl.data.dataset import Dataset, check_names, warn
+from pfl.data.dataset import Dataset, warn
 from pfl.data.definition import MOST_UNNAMED
 from pfl.data.pixels import ROUNDED, check, converted, is_grey
 from pfl.data.resize import Resize
@@ -39,11 +36,12 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     Args:
         samples: must have a length; each item is ``(image, label)`` or a mapping with ``label`` and either
             ``image`` or ``sample``. Integers and strings under other keys of all mappings are columns, for
-            the partition rule ``by``. A ``sample`` is an array of floats or tokens as in `pfl.from_arrays`
-            and is kept unchanged, as is a one-dimensional array in a pair. An image is an 8-bit Pillow image,
-            a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes with floats in [0, 1],
-            as from ``ToTensor``, which are rounded to 8 bits. An array whose first axis is 1 or 3 is
-            (C, H, W). Tensors may be on any device and require a gradient. All samples are pooled.
+            the partition rules ``by``, ``writer`` and ``domain``. A ``sample`` is an array of floats or
+            tokens as in `pfl.from_arrays` and is kept unchanged, as is a one-dimensional array in a pair. An
+            image is an 8-bit Pillow image, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these
+            shapes with floats in [0, 1], as from ``ToTensor``, which are rounded to 8 bits. An array whose
+            first axis is 1 or 3 is (C, H, W). Tensors may be on any device and require a gradient. All
+            samples are pooled.
         size: height and width to which images are resized with a Lanczos filter.
         crop: keep the aspect ratio, and crop the excess on two opposite sides.
 
@@ -84,21 +82,17 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
         raise InvalidInput("dataset", given, "samples of one shape (size=(height, width) resizes images)")
     classes = _classes(samples, max(labels) + 1)
     shared = [name for name in columns[0] if all(name in own for own in columns)]
-    by_name = {name: np.array([own[name] for own in columns]) for name in shared}
+    by_name = {name: [own[name] for own in columns] for name in shared}
     left_out = [
         f"column {name} left out: sample {[name in own for own in columns].index(False)} does not have it"
         for name in dict.fromkeys(name for own in columns for name in own if name not in shared)
     ]
-    if not is_image:
-        data = from_arrays(np.stack(images), labels, columns=by_name, classes=classes)
-        warn(dataclasses.replace(data, notes=tuple(left_out)))
-        return dataclasses.replace(data, notes=(*data.notes, *left_out))
-    check_names("classes", classes, type(samples).__name__)
-    pooled, targets = np.stack(images), np.array(labels, np.int64)
-    digest = hashlib.sha256(json.dumps([pooled.shape, classes]).encode())
-    digest.update(pooled.tobytes() + targets.astype("<i8").tobytes())
-    fields = {"checksum": digest.hexdigest(), "columns": by_name, "notes": (*changes.notes(), *left_out)}
-    data = in_memory(pooled, targets, classes, len(targets), name="samples", **fields)
+    arrays = {
+        "images" if is_image else "samples": np.stack(images),
+        "labels": np.array(labels),
+        "classes": np.array(classes),
+    }
+    data = in_memory(arrays, by_name, "samples", (*changes.notes(), *left_out))
     warn(data)
     return data
 

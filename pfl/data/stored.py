@@ -24,8 +24,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         ),
         "labels": labels,
         "n_train": meta["n_train"],
-        **{name: tuple(meta[name]) for name in ("classes", "domains", "mean", "std")},
-        **{name: _column(folder / f"{name}.npy") for name in ("writer", "domain")},
+        **{name: tuple(meta[name]) for name in ("classes", "mean", "std")},
         "columns": {
             name: np.load(folder / f"column{i}.npy") for i, name in enumerate(meta.get("columns", ()))
         },
@@ -33,7 +32,3 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         "checksum": meta["checksum"],
     }
     return fields, meta
-
-
-def _column(path: Path) -> np.ndarray | None:
-    return np.load(path) if path.exists() else None

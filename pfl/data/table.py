@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from pfl.core.errors import InvalidInput, Missing, check_names
 from pfl.core.files import expanded
 from pfl.core.text import first_line
 from pfl.data.arrays import from_arrays
-from pfl.data.dataset import is_rounded_away
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
+from pfl.data.dataset import Dataset, is_rounded_away
 
 MOST_CATEGORIES = 100
 """Maximum number of different strings in a column of features; more are regarded as a mistake."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl.core.errors import InvalidInput
@@ -71,5 +72,7 @@ def weights_of(model: str) -> str | None:
 
     The module of a network that can start from such a file has a function ``weights_file`` for its path.
     """
-    find = getattr(sys.modules[MODELS[model].__module__], "weights_file", None)
-    return find().name if find and find().exists() else None
+    if not MODELS.defines(model, "weights_file"):  # without importing torch
+        return None
+    file: Path = sys.modules[MODELS[model].__module__].weights_file()
+    return file.name if file.exists() else None

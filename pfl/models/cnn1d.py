@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+
+from torch import nn
 
 from pfl.core.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._layers import BatchNorm1d, Linear
+from pfl.models._network import Network
 
 KERNEL = 5  # time steps of each convolution
 
@@ -20,13 +21,6 @@ def cnn1d(shape: Shape, classes: int) -> Network:
     Raises:
         InvalidInput: the samples are not series of at least 4 time steps.
     """
-    from collections import OrderedDict
-
-    from torch import nn
-
-    from pfl.models._layers import BatchNorm1d, Linear
-    from pfl.models._network import Network
-
     if len(shape) != 2 or shape[1] < 4:
         raise InvalidInput(
             "samples", "x".join(map(str, shape)), "series (channels, time), at least 4 steps long"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._convnet import ConvNet, Plan
+from pfl.models._network import Network
 
 
 def cnn_digits(shape: Shape, classes: int) -> Network:
@@ -17,6 +15,4 @@ def cnn_digits(shape: Shape, classes: int) -> Network:
     Raises:
         InvalidInput: the images are too small.
     """
-    from pfl.models._convnet import ConvNet, Plan
-
     return ConvNet(Plan(shape, classes, channels=(16,), hidden=(32,), kernel=3))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._convnet import ConvNet, Plan
+from pfl.models._network import Network
 
 
 def lenet5_bn(shape: Shape, classes: int) -> Network:
@@ -18,6 +16,4 @@ def lenet5_bn(shape: Shape, classes: int) -> Network:
     Raises:
         InvalidInput: the images are too small.
     """
-    from pfl.models._convnet import ConvNet, Plan
-
     return ConvNet(Plan(shape, classes, channels=(6, 16), hidden=(120, 84), batch_norm=True))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._network import Network
+from pfl.models._resnet import resnet
 
 
 def resnet10(shape: Shape, classes: int) -> Network:
@@ -14,6 +12,4 @@ def resnet10(shape: Shape, classes: int) -> Network:
 
     Its stem reduces 32x32 images to 8x8, as in the authors' code.
     """
-    from pfl.models._resnet import resnet
-
     return resnet(shape, classes, blocks=(1, 1, 1, 1))

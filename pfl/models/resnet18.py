@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._network import Network
+from pfl.models._resnet import resnet
 
 
 def resnet18(shape: Shape, classes: int) -> Network:
@@ -14,6 +12,4 @@ def resnet18(shape: Shape, classes: int) -> Network:
 
     PFedCS does not say whether its weights were pretrained; these are not.
     """
-    from pfl.models._resnet import resnet
-
     return resnet(shape, classes, blocks=(2, 2, 2, 2))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._network import Network
+from pfl.models._resnet import resnet
 
 
 def resnet8(shape: Shape, classes: int) -> Network:
@@ -15,6 +13,4 @@ def resnet8(shape: Shape, classes: int) -> Network:
     Its stem reduces 32x32 images to 8x8, as in the authors' code. The ResNet-8 of He et al.'s
     CIFAR family is a different network, with 78 thousand parameters.
     """
-    from pfl.models._resnet import resnet
-
     return resnet(shape, classes, blocks=(1, 1, 1))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._network import Network
+from pfl.models._resnet import resnet
 
 
 def resnet8_cifar(shape: Shape, classes: int) -> Network:
     """`resnet8` with the CIFAR stem (He et al., 2016, section 4.2): 1,227,594 parameters on CIFAR-10."""
-    from pfl.models._resnet import resnet
-
     return resnet(shape, classes, blocks=(1, 1, 1), stem="cifar")

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import Tensor, nn
 
 from pfl.core.errors import InvalidInput
 from pfl.data.shape import TokenShape, described
-
-if TYPE_CHECKING:
-    from pfl.models import Shape
-    from pfl.models._network import Network
+from pfl.models import Shape
+from pfl.models._layers import Linear
+from pfl.models._network import Network
 
 WIDTH = 32  # of the embedding
 CHANNELS = 64
 KERNEL = 5  # tokens
+
+
+class Extractor(nn.Module):
+    """Tokens (B, T) to features (B, 64)."""
+
+    def __init__(self, tokens: int):
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, WIDTH)
+        self.conv = nn.Conv1d(WIDTH, CHANNELS, KERNEL, padding=KERNEL // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.conv(self.embedding(x).transpose(1, 2)).amax(2)
+        return features.relu()
 
 
 def text_cnn(shape: Shape, classes: int) -> Network:
@@ -23,23 +35,6 @@ def text_cnn(shape: Shape, classes: int) -> Network:
     Raises:
         InvalidInput: the samples are not sequences of tokens.
     """
-    from torch import Tensor, nn
-
-    from pfl.models._layers import Linear
-    from pfl.models._network import Network
-
-    class Extractor(nn.Module):
-        """Tokens (B, T) to features (B, 64)."""
-
-        def __init__(self, tokens: int):
-            super().__init__()
-            self.embedding = nn.Embedding(tokens, WIDTH)
-            self.conv = nn.Conv1d(WIDTH, CHANNELS, KERNEL, padding=KERNEL // 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            features: Tensor = self.conv(self.embedding(x).transpose(1, 2)).amax(2)
-            return features.relu()
-
     if not isinstance(shape, TokenShape) or len(shape) != 1:
         raise InvalidInput("samples", described(shape), "sequences of integer tokens (length,)")
     return Network(Extractor(shape.tokens), Linear(CHANNELS, classes))

@@ -17,7 +17,7 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import DataWarning
 from pfl.core.rng import generator
 from pfl.data.cache import content_checksum, ordered_checksum, tokens_of
-from pfl.data.dataset import Dataset, check_names, class_notes, load
+from pfl.data.dataset import Dataset, check_distinct, class_notes, load
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition
 from pfl.data.statistics import training_statistics
@@ -91,7 +91,7 @@ def check_dataset(
 
 @KIT.rule
 def sources(tested: CheckedDataset) -> None:
-    """Every official file that is downloaded over plain http has a published checksum."""
+    """Every official file that is downloaded over plain http has a known checksum."""
     files = DATASETS[tested.name].files if tested.name in DATASETS else ()
     for file in files:
         if file.md5 is None and not file.url.startswith("https:"):
@@ -169,9 +169,8 @@ def labels(tested: CheckedDataset) -> None:
 
 @KIT.rule
 def names(tested: CheckedDataset) -> None:
-    """Classes and domains have different names."""
-    check_names("classes", tested.data.classes, tested.data.name)
-    check_names("domains", tested.data.domains, tested.data.name)
+    """Classes have different names."""
+    check_distinct(tested.data.classes, tested.data.name)
 
 
 @KIT.rule
@@ -184,19 +183,13 @@ def training_set(tested: CheckedDataset) -> None:
 
 @KIT.rule
 def columns(tested: CheckedDataset) -> None:
-    """Writers and domains are int64 (N,), domains index their names; other columns are integers or text."""
-    data, count = tested.data, len(tested.data.labels)
-    for name, values in (("writer", data.writer), ("domain", data.domain)):
-        if values is not None and (values.shape != (count,) or values.dtype != np.int64):
-            raise Violated(f"{name} is {values.dtype} {values.shape}; expected int64 ({count},)")
-    for name, values in data.columns.items():
+    """Columns are integers or text (N,)."""
+    count = len(tested.data.labels)
+    for name, values in tested.data.columns.items():
         if values.shape != (count,) or values.dtype.kind not in "iuU":
             raise Violated(
                 f"{name} is {values.dtype} {values.shape}; expected integers or strings ({count},)"
             )
-    if data.domain is not None and not 0 <= data.domain.min() <= data.domain.max() < len(data.domains):
-        ends = f"{data.domain.min()} to {data.domain.max()}"
-        raise Violated(f"the domains are {ends}, of {len(data.domains)} names")
 
 
 @KIT.rule

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -74,9 +73,10 @@ def pooled_images() -> Dataset:
         labels=np.concatenate((np.repeat(np.arange(10), 300), np.repeat(np.arange(10), 100))),
         blank=True,
         n_train=3000,
-        writer=rng.integers(0, 100, 4000),
-        domain=rng.integers(0, 4, 4000),
-        domains=("a", "b", "c", "d"),
+        columns={
+            "writer": rng.integers(0, 100, 4000),
+            "domain": np.array(["a", "b", "c", "d"])[rng.integers(0, 4, 4000)],
+        },
     )
 
 
@@ -86,10 +86,10 @@ def options(tested: CheckedPartition) -> None:
     rule = tested.rule
     if bare := [name for name, value in vars(rule).items() if isinstance(value, dataclasses.Field)]:
         raise Violated(f"{bare[0]} is no option; decorate the class with @dataclass(frozen=True)")
-    fields = {field.name: field for field in dataclasses.fields(rule)}
+    fields = [field.name for field in dataclasses.fields(rule)]
     if rule.argument is not None and rule.argument not in fields:
         raise Violated(f"argument is {rule.argument}; expected one of {', '.join(fields)}")
-    for name, field in fields.items():
+    for name, field in rule.options().items():
         declared = field.metadata.get("hyper")
         about = declared.about if declared else field.metadata.get("about", "")
         if not about.strip() or "\n" in about:
@@ -146,11 +146,11 @@ def determinism(tested: CheckedPartition) -> None:
 def unchanged_data(tested: CheckedPartition) -> None:
     """The data set is not changed."""
     data = tested.dataset
-    columns = {"labels": data.labels, "writer": data.writer, "domain": data.domain}
-    before = {name: values.copy() for name, values in columns.items() if values is not None}
+    columns = {"labels": data.labels, **data.columns}
+    before = {name: values.copy() for name, values in columns.items()}
     tested.make()
     for name, values in before.items():
-        if not np.array_equal(values, getattr(data, name)):
+        if not np.array_equal(values, columns[name]):
             raise Violated(f"{name} of the data set has changed")
 
 
@@ -200,13 +200,13 @@ def scarcity(tested: CheckedPartition) -> None:
     """Too few images for all clients raise `InvalidInput`; no client is left without samples."""
     few = 2 * tested.clients
     places = np.linspace(0, len(tested.dataset.labels) - 1, few).astype(np.int64)
-    columns: dict[str, Any] = {
-        name: None if (values := getattr(tested.dataset, name)) is None else values[places]
-        for name in ("images", "labels", "writer", "domain")
-    }
-    columns["columns"] = {name: values[places] for name, values in tested.dataset.columns.items()}
-    n_train = int((places < tested.dataset.n_train).sum())
-    dataset = dataclasses.replace(tested.dataset, n_train=n_train, **columns)
+    dataset = dataclasses.replace(
+        tested.dataset,
+        images=tested.dataset.images[places],
+        labels=tested.dataset.labels[places],
+        columns={name: values[places] for name, values in tested.dataset.columns.items()},
+        n_train=int((places < tested.dataset.n_train).sum()),
+    )
     try:
         partition = make_partition(tested.spec, dataset, tested.clients)
     except InvalidInput:

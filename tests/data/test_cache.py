@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,7 @@ def _data_sets(cache: Path) -> list[Path]:
     return [path for path in cache.iterdir() if path.name != "digests"]
 
 
-def test_an_unpacked_tar_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
+def test_the_scratch_folder_of_a_killed_process_is_removed_and_one_in_use_is_kept(tmp_path):
     code = "import os, sys, signal; from pathlib import Path; from pfl.core.files import scratch_folder\n"
     code += "with scratch_folder(Path(sys.argv[1]), 'x-'): os.kill(os.getpid(), signal.SIGKILL)"
     python("-c", code, tmp_path, check=False)
@@ -76,12 +78,13 @@ def test_a_damaged_entry_that_another_process_has_created_again_is_left_to_it(ow
     def write(folder: Path) -> None:
         nonlocal written
         written += 1
-        (folder / "images.bin").write_text("whole")
+        (folder / "images.bin").write_text(f"whole {written}")
 
     def opened(folder: Path) -> str:
-        if (text := (folder / "images.bin").read_text()) != "whole":
+        text = (folder / "images.bin").read_text()
+        if not text.startswith("whole"):
             raise ValueError(text)
-        return text
+        return text.split()[0]
 
     def late(folder: Path) -> str:
         """Reads the damaged entry, and goes on after another process has finished the new one."""
@@ -95,8 +98,24 @@ def test_a_damaged_entry_that_another_process_has_created_again_is_left_to_it(ow
     (file,) = own_cache.glob("digits-*/images.bin")
     file.write_text("half")
     assert entry("digits", "key", write, late) == "whole"
-    assert written == 2
+    assert (file.read_text(), written) == ("whole 2", 3)
     assert [path.name for path in own_cache.iterdir()] == [file.parent.name]
+
+
+def test_processes_that_find_the_same_damage_at_once_all_get_the_new_entry(own_cache):
+    damaged, at_once = own_cache / "digits-key", threading.Barrier(4)
+    damaged.mkdir(parents=True)
+
+    def write(folder: Path) -> None:
+        (folder / "images.bin").write_text("whole")
+        at_once.wait()  # all have found the damage
+
+    def opened(folder: Path) -> str:
+        return (folder / "images.bin").read_text()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: entry("digits", "key", write, opened), range(4))) == ["whole"] * 4
+    assert [*own_cache.iterdir()] == [damaged]
 
 
 def test_a_file_that_was_replaced_with_its_size_and_time_is_decoded_again(image_folder):

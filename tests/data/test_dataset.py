@@ -25,24 +25,6 @@ from tests.data.conftest import write_zip, zipped
 from tests.refusal import refusal
 
 
-def test_digits_are_scaled_to_bytes_and_every_class_has_a_fifth_in_the_test_set():
-    digits = load("digits", progress=False)
-    assert digits.shape == (1, 8, 8)
-    assert digits.images.dtype == np.uint8
-    assert (digits.images.min(), digits.images.max()) == (0, 255)
-    train, test = (np.bincount(part) for part in np.split(digits.labels, [digits.n_train]))
-    assert train.sum() + test.sum() == 1797
-    assert np.all(np.abs(test - (train + test) / 5) <= 1)
-
-
-def test_digits_hold_the_images_of_scikit_learn():
-    from sklearn.datasets import load_digits
-
-    images = load("digits", progress=False).images[:, 0]
-    theirs = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
-    assert sorted(image.tobytes() for image in images) == sorted(image.tobytes() for image in theirs)
-
-
 @pytest.mark.parametrize("archived", [False, True], ids=["folder", "zip"])
 def test_an_image_folder_is_pooled_train_first_in_class_and_file_order(image_folder, archived):
     photos = load(str(zipped(image_folder) if archived else image_folder), progress=False)
@@ -69,11 +51,6 @@ def test_images_in_another_split_than_train_and_test_are_refused(image_folder):
     shutil.copytree(image_folder / "test", image_folder / "val")
     with pytest.raises(InvalidInput, match=r"^dataset: .*images in train/ and test/ only, not val/cat/0"):
         load(str(image_folder), progress=False)
-
-
-def test_a_path_may_begin_with_a_tilde(image_folder, monkeypatch):
-    monkeypatch.setenv("HOME", str(image_folder.parent))
-    assert load("~/photos", progress=False).n_train == 6
 
 
 @pytest.mark.parametrize("rule", KIT.rules)

@@ -29,9 +29,8 @@ def test_an_npz_of_the_users_is_read_with_its_writers_and_domains(arrays, tmp_pa
     loaded = load(str(tmp_path / "mine.npz"), progress=False)
     np.testing.assert_array_equal(loaded.images, arrays["images"].transpose(0, 3, 1, 2))
     assert (loaded.name, loaded.classes, loaded.n_train) == ("mine", ("a", "b", "c"), 4)
-    assert loaded.writer.tolist() == [5, 5, 5, 9, 9, 9]
-    assert loaded.domain.tolist() == [0, 0, 0, 1, 1, 1]
-    assert loaded.domains == ("photo", "sketch")
+    assert loaded.columns["writer"].tolist() == [5, 5, 5, 9, 9, 9]
+    assert loaded.columns["domain"].tolist() == ["photo"] * 3 + ["sketch"] * 3
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,9 @@ def test_the_arrays_may_be_grey_or_have_channels_first_or_last(shape, stored, tm
         ({"labels": np.array([0, 1, 2, 0, 1, 3])}, "labels below 3"),
         ({"labels": np.array([0.5] * 6)}, "labels"),
         ({"writer": np.array([1])}, "writer"),
-        ({"domain": np.array([0, 1, 2, 0, 1, 2])}, "one name per domain"),
+        ({"domain": np.array([0, 1, 2, 0, 1, 2])}, "domain below 2, the number of domains"),
+        ({"domain": np.array([0, 1, -1, 0, 1, 1])}, "an array domain of non-negative integers"),
+        ({"domains": np.array(["photo", "photo"])}, "domains with distinct names"),
         ({"n_train": np.array(7)}, "n_train in [1, 6], an integer"),
         ({"n_train": np.array(4.7)}, "n_train in [1, 6], an integer"),
         ({"n_train": np.array("four")}, "n_train in [1, 6], an integer"),

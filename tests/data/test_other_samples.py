@@ -69,7 +69,7 @@ def test_images_are_saved_with_their_writers(tmp_path):
     data.save(tmp_path / "second.npz")
     again = load(str(tmp_path / "second.npz"), progress=False)
     assert again.checksum == data.checksum
-    assert again.writer.tolist() == SUBJECT.tolist()
+    assert again.columns["writer"].tolist() == SUBJECT.tolist()
 
 
 def test_the_dtype_is_a_part_of_both_checksums():
@@ -143,7 +143,7 @@ def test_samples_mapped_from_a_file_give_the_same_batches(samples, tmp_path):
         ({"samples": np.zeros((24, 8, 8), np.uint8)}, r"\(N, C, H, W\), .*, or tokens .*, not samples uint8"),
         ({"samples": np.zeros((20, 2))}, "one per sample"),
         ({"images": np.zeros((24, 4, 4), np.uint8)}, "an array images or samples, labels"),
-        ({"subject": SUBJECT / 2}, "a column subject of integers or strings"),
+        ({"subject": SUBJECT / 2}, "a column subject of 64-bit integers or strings"),
         ({"subject": SUBJECT[:3]}, r"a column subject .* one per sample \(24\)"),
     ],
 )
@@ -178,13 +178,30 @@ def test_a_column_of_names_whose_small_clients_are_left_out_and_of_which_some_ar
         make_partition("by:the school, in full,min=20", data, None)
 
 
-def test_writers_and_domains_are_columns(tmp_path):
-    images = np.zeros((24, 8, 8), np.uint8)
-    np.savez(tmp_path / "own.npz", images=images, labels=LABELS, writer=SUBJECT, domain=LABELS)
-    data = load(str(tmp_path / "own.npz"), progress=False)
+@pytest.mark.parametrize("kind", ["file", "arrays", "samples"])
+def test_writers_and_domains_are_columns_of_any_data(kind, tmp_path):
+    images = np.zeros((24, 1, 8, 8), np.uint8)
+    columns = {"writer": np.array(["x", "b", "a"])[LABELS], "domain": SUBJECT}
+    if kind == "samples":
+        rows = zip(images, LABELS, *columns.values(), strict=True)
+        data = pfl.from_samples([dict(zip(("image", "label", *columns), row, strict=True)) for row in rows])
+    else:
+        data = from_arrays(images, LABELS, columns=columns)
+    if kind == "file":
+        data.save(tmp_path / "own.npz")
+        data = load(str(tmp_path / "own.npz"), progress=False)
     by_writer, writer = (make_partition(spec, data, None) for spec in ("by:writer", "writer"))
     assert by_writer.checksum == writer.checksum
-    assert make_partition("by:domain", data, None).clients == 3
+    assert (writer.spec, writer.notes) == ("writer,min=2,test=0.25,seed=0", ("clients: 'a', 'b', 'x'",))
+    domain = make_partition("domain,min=2", data, 6)
+    assert [set(SUBJECT[index].tolist()) for index in domain.train] == [{4}, {4}, {5}, {5}, {30}, {30}]
+
+
+def test_names_of_domains_replace_their_numbers(tmp_path):
+    images = np.zeros((24, 8, 8), np.uint8)
+    np.savez(tmp_path / "own.npz", images=images, labels=LABELS, domain=LABELS, domains=["x", "b", "a"])
+    data = load(str(tmp_path / "own.npz"), progress=False)
+    assert make_partition("by:domain", data, None).notes == ("clients: 'a', 'b', 'x'",)
 
 
 @pytest.mark.parametrize(("columns", "known"), [({"subject": SUBJECT}, "one of 'subject'"), ({}, "columns")])
@@ -214,8 +231,6 @@ def test_items_with_further_keys_have_columns():
     assert (data.shape, data.images.dtype) == ((2, 4), np.float64)
     assert data.columns["subject"].tolist() == ["s0"] * 4 + ["s1"] * 4 + ["s2"] * 4
     assert list(data.columns) == ["subject", "age"]
-    pictures = [{"image": np.zeros((8, 8), np.uint8), "label": i % 2, "writer": i // 6} for i in range(12)]
-    assert make_partition("by:writer", pfl.from_samples(pictures), None).clients == 2
 
 
 @pytest.mark.parametrize("kind", ["sample", "image"])

@@ -47,7 +47,9 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
 
 
 def test_an_index_that_no_data_set_has_is_left_to_the_data_where_they_are_not_known_yet(tmp_path):
-    check_partition(written(tmp_path, {"a": {"train": [10**30], "test": [1]}}), None)
+    spec = written(tmp_path, {"a": {"train": [10**30], "test": [1]}})
+    check_partition(spec, None)
+    assert "index 10000" in refusal(check_partition, spec, None, samples=10)
 
 
 def test_the_files_path_may_have_commas(tmp_path, data):
@@ -127,6 +129,13 @@ def test_samples_are_drawn_where_pfllibs_file_counts_those_of_each_label(tmp_pat
     everything = np.concatenate([*partition.train, *partition.test])
     assert len(set(everything.tolist())) == 8
     assert partition.notes[0].startswith("PFLlib's file has labels and no indices")
+
+
+def test_a_label_that_pfllibs_file_counts_as_zero_is_not_drawn(tmp_path, data):
+    content = {SIZES: [[[0, 4], [1, 0]], [[0, 0], [1, 3]]]}
+    assert labels_of(make_partition(written(tmp_path, content), data, None), data) == [[0] * 4, [1] * 3]
+    content = {SIZES: [[[0, 3], [1, 0]], [[0, 2]]]}
+    assert labels_of(make_partition(written(tmp_path, content), data, None), data) == [[0] * 3, [0] * 2]
 
 
 def test_samples_are_drawn_where_leafs_file_has_those_of_each_user(tmp_path, data):

@@ -9,7 +9,6 @@ from PIL import Image
 import pfl
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import check_dataset, load
-from pfl.data.resize import Resize
 
 
 def test_images_of_several_sizes_get_one(tmp_path):
@@ -39,12 +38,6 @@ def test_samples_that_are_no_images_cannot_be_resized():
 
 
 def test_a_crop_keeps_the_middle_and_the_aspect_ratio():
-    left_to_right = np.tile(np.arange(0, 180, 10, dtype=np.uint8), (6, 1))
-    square = Resize(6, 6, crop=True).array(left_to_right)
-    assert np.array_equal(square, left_to_right[:, 6:12])
-
-
-def test_samples_are_cropped():
     image = Image.fromarray(np.tile(np.arange(0, 180, 10, dtype=np.uint8), (6, 1)))
     data = pfl.from_samples([(image, 0), (image, 1)], size=(6, 6), crop=True)
     assert data.images[0, 0, 0].tolist() == [60, 70, 80, 90, 100, 110]

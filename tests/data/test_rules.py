@@ -453,15 +453,15 @@ def test_every_writer_is_a_client(data):
     partition = make_partition("writer", data, None)
     assert partition.clients == 100
     for train, test in zip(partition.train, partition.test, strict=True):
-        assert len(set(data.writer[np.concatenate((train, test))])) == 1
+        assert len(set(data.columns["writer"][np.concatenate((train, test))])) == 1
     assert sizes(partition).sum() == 4000
 
 
 def test_writers_with_too_few_samples_are_left_out_and_a_number_of_clients_is_drawn(labelled):
-    data = labelled([0, 1] * 10, writer=np.array([7] * 8 + [8] * 8 + [9] * 4))
+    data = labelled([0, 1] * 10, columns={"writer": np.array([7] * 8 + [8] * 8 + [9] * 4)})
     partition = make_partition("writer,min=5", data, None)
     assert partition.clients == 2
-    assert partition.notes == ("writers with at least 5 samples: 2",)
+    assert partition.notes == ("clients: '7', '8'",)
     assert make_partition("writer", data, 1).clients == 1
     with pytest.raises(InvalidInput, match="clients: 4 is not accepted; expected at most 3"):
         make_partition("writer", data, 4)
@@ -471,8 +471,8 @@ def test_every_client_has_one_domain_and_every_domain_equally_many_clients(data)
     partition = make_partition("domain", data, None)
     assert partition.clients == 4 * 20
     pairs = zip(partition.train, partition.test, strict=True)
-    domains = [set(data.domain[np.concatenate(pair)]) for pair in pairs]
-    assert domains == [{d} for d in range(4) for _ in range(20)]
+    domains = [set(data.columns["domain"][np.concatenate(pair)]) for pair in pairs]
+    assert domains == [{name} for name in "abcd" for _ in range(20)]
     assert sizes(partition).sum() == 4000
 
 

@@ -112,9 +112,15 @@ def test_an_image_of_another_kind_is_named_with_its_values(image, given):
         pfl.from_samples([(GREY, 0), (image, 0)])
 
 
-def test_columns_of_samples_that_a_file_cannot_hold_are_one_clear_line(tmp_path):
-    samples = [{"image": GREY, "label": i % 2, "domain": "ab"[i % 2], "flipped": True} for i in range(4)]
-    data = pfl.from_samples(samples)
-    assert list(data.columns) == ["domain"]
-    with pytest.raises(InvalidInput, match=r"^columns: domain is not accepted; expected another name"):
-        data.save(tmp_path / "data.npz")
+@pytest.mark.parametrize(("kind", "value"), [("image", GREY), ("sample", np.ones(3))])
+def test_columns_of_samples_that_a_file_cannot_hold_are_one_clear_line(kind, value, tmp_path):
+    samples = [{kind: value, "label": i % 2, "classes": "ab"[i % 2]} for i in range(4)]
+    with pytest.raises(InvalidInput, match=r"^columns: classes is not accepted; expected another name"):
+        pfl.from_samples(samples)
+    samples = [{kind: value, "label": i % 2, "number": 10**i, "flipped": True} for i in range(21)]
+    with pytest.raises(InvalidInput, match=r"^dataset: .* a column number of 64-bit integers or strings"):
+        pfl.from_samples(samples)
+    data = pfl.from_samples(samples[:19])
+    data.save(tmp_path / "data.npz")
+    ((name, values),) = pfl.load(tmp_path / "data.npz").columns.items()
+    assert (name, values.tolist()) == ("number", [10**i for i in range(19)])

@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(server, tmp_path):
 
 
 def test_a_wrong_checksum_is_one_line_and_nothing_of_the_download_stays(server, tmp_path):
-    assert f"md5 {'0' * 32}, as published" in refusal(fetch, server, tmp_path, md5="0" * 32)
+    assert f"md5 {'0' * 32}, as recorded in pfl" in refusal(fetch, server, tmp_path, md5="0" * 32)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -224,7 +224,7 @@ def test_files_placed_in_raw_by_hand_are_used_and_never_deleted(mnist, server, t
 
 def test_a_file_placed_by_hand_with_another_checksum_is_refused_and_kept(mnist, tmp_path):
     folder = put(tmp_path / "raw" / "mnist", mnist | {"t10k-labels-idx1-ubyte.gz": b"other"})
-    with pytest.raises(InvalidInput, match=r"t10k-labels-idx1-ubyte\.gz of md5 .* as published"):
+    with pytest.raises(InvalidInput, match=r"t10k-labels-idx1-ubyte\.gz of md5 .* as recorded in pfl"):
         load("mnist", raw=tmp_path / "raw", progress=False)
     assert (folder / "t10k-labels-idx1-ubyte.gz").read_bytes() == b"other"
 

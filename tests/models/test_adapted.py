@@ -10,13 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import pfl
-from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.models import MODELS, build
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Dropout
 from pfl.models._network import Network
-from pfl.run.simulate import simulate
+from pfl.testing import check_network
 
 SHAPE, CLASSES = (1, 16, 16), 4
 
@@ -24,7 +23,7 @@ SHAPE, CLASSES = (1, 16, 16), 4
 class Ordinary(nn.Module):
     """A network as one writes it: no sequence, its parts defined in another order than they run."""
 
-    def __init__(self, norm=nn.BatchNorm2d):
+    def __init__(self, norm=nn.BatchNorm2d, classes=CLASSES):
         super().__init__()
         self.conv = nn.Conv2d(1, 4, 5)
         self.norm = norm(4)
@@ -32,7 +31,7 @@ class Ordinary(nn.Module):
         self.dense_norm = nn.BatchNorm1d(8)
         self.drop = nn.Dropout(0.5)
         self.layer_norm = nn.LayerNorm(8)
-        self.out = nn.Linear(8, CLASSES)
+        self.out = nn.Linear(8, classes)
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.norm(self.conv(x)), inplace=True), 2).flatten(1)
@@ -87,22 +86,8 @@ def test_a_convolution_of_another_kind_than_the_kernels_compute_stays_torchs(lay
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, group_norm])
-def test_both_backends_agree_on_an_ordinary_network(norm, network, dataset, partition):
-    config = Config(
-        method="fedper",
-        model=network(lambda *_: Ordinary(norm)),
-        rounds=2,
-        epochs=1,
-        batch_size=8,
-        eval_every=1,
-        dtype="float64",
-    )
-    loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.rounds
-        for backend in ("loop", "stacked")
-    )
-    losses = [entry.train_loss for entry in stacked]
-    assert [entry.train_loss for entry in loop] == pytest.approx(losses, abs=1e-9)
+def test_stacked_and_padded_an_ordinary_network_is_the_same(norm):
+    check_network(lambda _, classes: Ordinary(norm, classes), SHAPE, ["stacked", "padding"])
 
 
 def test_a_module_is_the_initialisation_of_every_seed(dataset, partition):

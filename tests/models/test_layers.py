@@ -38,15 +38,6 @@ def test_batch_norm_without_rows_is_torch_s_bit_for_bit(training):
         assert torch.equal(a, b)
 
 
-def test_padding_rows_influence_neither_outputs_nor_gradients_nor_statistics():
-    ours, theirs = filled(BatchNorm2d(CHANNELS), 0), filled(nn.BatchNorm2d(CHANNELS), 0)
-    x = images(6, 1)
-    ours.rows = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.float64)
-
-    for a, b in zip(step(ours, x, 4), step(theirs, x[:4], 4), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
-
-
 def test_a_batch_of_padding_alone_moves_no_statistic_and_stays_finite():
     norm = filled(BatchNorm2d(CHANNELS), 0)
     mean, variance = norm.running_mean.clone(), norm.running_var.clone()
@@ -63,33 +54,6 @@ def test_evaluation_ignores_which_rows_are_real():
     norm.rows = torch.tensor([1, 0, 0, 0, 0, 0], dtype=torch.float64)
 
     assert torch.equal(norm(images(6, 1)), expected)
-
-
-@pytest.mark.parametrize("real", [(6, 6, 6), (6, 4, 2)])
-def test_stacked_clients_equal_each_client_s_own_batch_norm(real):
-    norm = BatchNorm2d(CHANNELS).double()
-    alone = [filled(nn.BatchNorm2d(CHANNELS), k) for k in range(3)]
-    x = torch.stack([images(6, 10 + k) for k in range(3)])
-    rows = torch.stack([(torch.arange(6) < n).double() for n in real])
-    weights = {name: torch.stack([getattr(a, name).detach() for a in alone]) for name in ("weight", "bias")}
-    statistics = {
-        name: torch.stack([getattr(a, name) for a in alone]) for name in ("running_mean", "running_var")
-    }
-
-    def loss(weights, statistics, x, rows):
-        norm._parameters.update(weights)
-        norm._buffers.update(statistics)
-        norm.rows = None if real == (6, 6, 6) else rows
-        return (norm(x).pow(3) * rows[:, None, None, None]).sum()
-
-    gradients = torch.vmap(torch.func.grad(loss))(weights, statistics, x, rows)
-
-    for k, n in enumerate(real):
-        _, _, weight, bias, mean, variance = step(alone[k], x[k, :n], n)
-        torch.testing.assert_close(gradients["weight"][k], weight, rtol=0, atol=1e-12)
-        torch.testing.assert_close(gradients["bias"][k], bias, rtol=0, atol=1e-12)
-        torch.testing.assert_close(statistics["running_mean"][k], mean, rtol=0, atol=1e-12)
-        torch.testing.assert_close(statistics["running_var"][k], variance, rtol=0, atol=1e-12)
 
 
 def test_batch_norm_has_no_counter_and_loads_states_without_one():
@@ -131,7 +95,3 @@ def test_a_dropout_mask_depends_on_neither_stacking_nor_padding_nor_precision():
 
     for k, key in enumerate([3, 4]):
         assert torch.equal(keyed(key)(torch.ones(4, 50, dtype=torch.float64)), stacked[k, :4].double())
-
-
-def test_dropout_in_evaluation_changes_nothing():
-    assert torch.equal(keyed(5).eval()(torch.ones(3, 4)), torch.ones(3, 4))

@@ -1,12 +1,12 @@
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from pfl.core.errors import InvalidInput
 from pfl.models import MODELS
 from pfl.models._convnet import ConvNet
 from pfl.models._supervisors import KINDS, supervisor
+from pfl.testing import check_network
 
 CIFAR, DIGITS, EMNIST = (3, 32, 32), (1, 8, 8), (1, 28, 28)
 
@@ -56,21 +56,7 @@ def test_a_plan_counts_the_parameters_of_its_network(name):
 )
 def test_stacked_supervisors_equal_the_loop(kind, name, shape):
     main = MODELS[name](shape, 10)
-    nets = [supervisor(kind, shape, 10, main).double() for _ in range(3)]
-    x = torch.randn(3, 4, *shape, dtype=torch.float64)
-    y = torch.randint(10, (3, 4))
-    weights, statistics = torch.func.stack_module_state(nets)
-    template = supervisor(kind, shape, 10, main)
-
-    def loss(weights, statistics, x, y):
-        return F.cross_entropy(torch.func.functional_call(template, (weights, statistics), x), y)
-
-    gradients = torch.vmap(torch.func.grad(loss))(weights, statistics, x, y)
-
-    for k, net in enumerate(nets):
-        F.cross_entropy(net(x[k]), y[k]).backward()
-        for key, parameter in net.named_parameters():
-            torch.testing.assert_close(gradients[key][k], parameter.grad, rtol=0, atol=1e-9)
+    check_network(lambda shape, classes: supervisor(kind, shape, classes, main), shape, ["stacked"])
 
 
 def test_a_transformer_sees_where_a_patch_lies():

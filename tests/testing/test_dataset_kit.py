@@ -38,7 +38,7 @@ IN_MEMORY = {
     "labels": (changed(labels=DATA.labels + 1), "the labels are 1 to 3; expected 0 to 2"),
     "names": (changed(classes=("a", "b", "a")), ".*'a' occurs twice"),
     "training_set": (changed(n_train=61), r"n_train is 61; expected an integer in \[1, 60\]"),
-    "columns": (changed(domain=DATA.labels, domains=("a", "b")), "the domains are 0 to 2, of 2 names"),
+    "columns": (changed(columns={"age": np.ones(60)}), r"age is float64 \(60,\); expected integers or"),
     "checksum": (changed(content="0" * 64), "content is not the checksum of the images and labels"),
     "statistics": (changed(mean=(0.5,)), r"mean is \(0.5,\); expected \(0"),
     "notes": (changed(classes=("a", "b", "c", "d")), "no note says .*1 class of 4 without images: 'd'"),
@@ -105,7 +105,7 @@ def test_all_violated_rules_are_reported_and_none_after_files_that_cannot_be_rea
     ("fields", "line"),
     [
         ({"labels": DATA.labels[1:]}, r"labels: the labels are int64 \(59,\); expected int64 \(60,\)"),
-        ({"writer": DATA.labels[1:]}, r"columns: writer is int64 \(59,\); expected int64 \(60,\)"),
+        ({"columns": {"age": DATA.labels[1:]}}, r"columns: age is int64 \(59,\); expected integers or .*60"),
     ],
 )
 def test_arrays_of_another_shape_are_named(fields, line):

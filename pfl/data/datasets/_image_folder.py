@@ -237,7 +237,7 @@ def append_images(
                     out.changes.add(change, image.name)
             out.append(
                 np.stack(arrays).transpose(0, 3, 1, 2),
-                labels=np.array([image.label for image in block]),
+                np.array([image.label for image in block]),
                 **{name: values[start : start + length] for name, values in columns.items()},
             )
 

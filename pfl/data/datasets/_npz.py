@@ -17,8 +17,9 @@ from pfl.data.definition import MOST_UNNAMED
 SAMPLES = ("images", "samples")
 """Names for the array of samples; a file has exactly one of them."""
 
-OWN = ("labels", "n_train", "classes", "writer", "domain", "domains")
-_INDICES = ("labels", "writer", "domain")
+OWN = ("labels", "n_train", "classes", "domains")
+"""Names of the arrays that are neither samples nor columns."""
+
 _LARGEST = np.iinfo(np.int64).max
 _IMAGES = (
     "arrays images, uint8 (N, H, W), (N, H, W, C), (N, C, H, W) with 1 or 3 channels or (N, C * S * S), "
@@ -32,20 +33,21 @@ _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """Append ``images`` or ``samples`` with ``labels`` in pooled order, the training set first.
 
-    ``n_train`` defaults to the number of samples. ``classes`` and ``domains`` are names, ``writer`` and
-    ``domain`` integers (N,). Any further array (N,) of integers or strings is a column. Nothing is unpickled.
+    ``n_train`` defaults to the number of samples. ``classes`` are names. Any further array (N,) of integers
+    or strings is a column. With an array ``domains`` of names, ``domain`` has indices into it, which the
+    names replace. Nothing is unpickled.
     """
     (path,) = files
-    samples, columns, content = checked(_arrays(path), str(path))
+    samples, labels, columns, content = checked(_arrays(path), str(path))
     out.expect(len(samples))
-    out.append(samples, **columns)
+    out.append(samples, labels, **columns)
     return content
 
 
 def checked(
     arrays: Mapping[str, np.ndarray], where: str
-) -> tuple[np.ndarray, dict[str, np.ndarray], Content]:
-    """The samples, the labels and other columns by name, and the remaining content of ``arrays``.
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], Content]:
+    """The samples, their labels, the columns by name, and the remaining content of ``arrays``.
 
     Raises:
         InvalidInput: an array of the data set ``where`` is missing or invalid.
@@ -62,35 +64,36 @@ def checked(
     require(samples.size > 0, "at least one sample with at least one value")
     columns = {name: values for name, values in arrays.items() if name not in (*SAMPLES, *OWN)}
     for name, values in columns.items():
-        column = f"a column {name} of integers or strings, one per sample"
+        column = f"a column {name} of 64-bit integers or strings, one per sample"
         plain = values.dtype.kind in "iuU" and values.shape == (len(samples),)
         require(plain, f"{column} ({len(samples)}), not {_described(values)}")
-    indices = {name: arrays[name] for name in _INDICES if name in arrays}
-    for name, values in indices.items():
+
+    def names(key: str, name: str, values: np.ndarray) -> tuple[str, ...]:
+        """The names ``key``, by default numbers, for which ``values``, the array ``name``, has indices."""
         accepted = f"an array {name} of non-negative integers, one per sample"
         whole = values.dtype.kind in "iu" and values.shape == (len(samples),)
         require(whole, f"{accepted} ({len(samples)}), not {_described(values)}")
         wrong = (values < 0) | (values > _LARGEST)
         require(not wrong.any(), f"{accepted}, not {values[wrong.argmax()]} (sample {wrong.argmax()})")
-
-    def names(key: str, values: np.ndarray) -> tuple[str, ...]:
         unnamed = f"an array {key} of names (K,), or integers below {MOST_UNNAMED:,} without them"
         require(key in arrays or values.max() < MOST_UNNAMED, f"{unnamed}, not {values.max()}")
-        column = arrays[key] if key in arrays else np.arange(values.max() + 1)
-        require(column.ndim == 1, f"{unnamed}, not {_described(column)}")
-        return tuple(map(str, np.char.decode(column, "utf-8") if column.dtype.kind == "S" else column))
+        given = arrays[key] if key in arrays else np.arange(values.max() + 1)
+        require(given.ndim == 1, f"{unnamed}, not {_described(given)}")
+        accepted = f"{name} below {len(given)}, the number of {key}, not {values.max()}"
+        require(values.max() < len(given), accepted)
+        return tuple(map(str, np.char.decode(given, "utf-8") if given.dtype.kind == "S" else given))
 
-    classes = names("classes", labels)
-    domains = names("domains", indices["domain"]) if "domain" in indices else ()
-    accepted = f"labels below {len(classes)}, the number of classes, not {labels.max()}"
-    require(labels.max() < len(classes), accepted)
-    require("domain" in indices or "domains" not in arrays, "an array domain as well as domains")
-    require("domain" not in indices or indices["domain"].max() < len(domains), "one name per domain")
+    classes = names("classes", "labels", labels)
+    if "domains" in arrays:
+        require("domain" in columns, "an array domain as well as domains")
+        domains = names("domains", "domain", columns["domain"])
+        require(len(set(domains)) == len(domains), "domains with distinct names")
+        columns["domain"] = np.array(domains)[columns["domain"]]
     n_train = arrays.get("n_train", np.array(len(samples)))
     whole = n_train.dtype.kind in "iu" and n_train.ndim == 0
     accepted = f"n_train in [1, {len(samples)}], an integer up to the number of samples"
     require(whole and 0 < n_train <= len(samples), f"{accepted}, not {n_train}")
-    return samples, {**indices, **columns}, Content(classes, int(n_train), domains)
+    return samples, labels, columns, Content(classes, int(n_train))
 
 
 def _samples(arrays: Mapping[str, np.ndarray], require: Callable[[object, str], None]) -> np.ndarray:

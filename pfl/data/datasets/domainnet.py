@@ -84,9 +84,9 @@ def _append(lists: Sequence[str], trees: Sequence[Tree], out: ArrayWriter) -> Co
     for split in splits.values():
         for d, images in enumerate(split):
             if images:
-                domain = np.full(len(images), d)
+                domain = np.full(len(images), DOMAINS[d])
                 append_images(trees[d], images, out, "RGB", Resize(64, 64), stored=True, domain=domain)
-    return Content(tuple(names[label] for label in LABELS), n_train, DOMAINS)
+    return Content(tuple(names[label] for label in LABELS), n_train)
 
 
 def _entries(text: str) -> list[Labelled]:

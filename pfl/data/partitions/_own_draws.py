@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from pfl.core.errors import InvalidInput
 from pfl.core.hyper import hyper
 from pfl.core.rng import generator
+from pfl.data.dataset import Dataset
 from pfl.data.rule import Rule, Split, apportion
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
-
 
 MAX_SAMPLES = 100_000_000
 """Maximum number of samples drawn for all clients together: 800 MB of indices."""

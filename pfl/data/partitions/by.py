@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from pfl.core.errors import InvalidInput
 from pfl.core.hyper import hyper
 from pfl.core.text import listed
-from pfl.data.rule import Draw, PoolingRule, grouped, text_option
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
+from pfl.data.dataset import Dataset
+from pfl.data.rule import Draw, PoolingRule, text_option
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,11 @@ class By(PoolingRule):
     min: int = hyper(2, "minimum number of samples of a value", low=2)
 
     def default_clients(self, dataset: Dataset) -> int:
-        return len(grouped(self._values(dataset), self.min, "value"))
+        return len(self._grouped(self.values(dataset)))
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
-        values = self._values(draw.dataset)
-        groups = grouped(values, self.min, "value")
+        values = self.values(draw.dataset)
+        groups = self._grouped(values)
         if draw.clients > len(groups):
             accepted = f"at most {len(groups)}, the values of {self.column} with at least {self.min} samples"
             raise InvalidInput("clients", draw.clients, accepted)
@@ -43,13 +41,26 @@ class By(PoolingRule):
         draw.notes.append(f"clients: {listed([str(values[part[0]]) for part in parts])}")
         return parts
 
-    def _values(self, dataset: Dataset) -> np.ndarray:
-        columns = dict(dataset.columns)
-        if dataset.writer is not None:
-            columns["writer"] = dataset.writer
-        if dataset.domain is not None:
-            columns["domain"] = np.array(dataset.domains)[dataset.domain]
-        if self.column not in columns:
-            known = f"by:COLUMN with one of {listed(list(columns))}" if columns else "data with columns"
+    def values(self, dataset: Dataset) -> np.ndarray:
+        """The value of each sample, (N,).
+
+        Raises:
+            InvalidInput: the data set does not have the column.
+        """
+        if self.column not in dataset.columns:
+            columns = list(dataset.columns)
+            known = f"by:COLUMN with one of {listed(columns)}" if columns else "data with columns"
             raise InvalidInput("partition", f"by:{self.column} of {dataset.name}", known)
-        return columns[self.column]
+        return dataset.columns[self.column]
+
+    def _grouped(self, values: np.ndarray) -> list[np.ndarray]:
+        """The sample indices of each value that has at least ``min`` samples, sorted by value.
+
+        Raises:
+            InvalidInput: no value has that many.
+        """
+        _, counts = np.unique(values, return_counts=True)
+        if counts.max() < self.min:
+            raise InvalidInput("min", self.min, f"at most {counts.max()}, the samples of the largest value")
+        groups = np.split(np.argsort(values, kind="stable"), np.cumsum(counts)[:-1])
+        return [indices for indices in groups if len(indices) >= self.min]

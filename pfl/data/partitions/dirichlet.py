@@ -30,7 +30,7 @@ class Dirichlet(PoolingRule):
     def assign(self, draw: Draw) -> list[np.ndarray]:
         members = draw.shuffled_classes()
         sizes = np.array([len(indices) for indices in members])
-        Dirichlet.check(self, draw.clients, int(sizes.sum()))  # of the images that are divided here
+        self.check(draw.clients, int(sizes.sum()))  # of the images that are divided here
         counts = redrawn(
             lambda: self.counts(sizes, draw), lambda counts: counts.sum(0).min(), self.min, draw.notes
         )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from pfl.core.errors import InvalidInput
+from pfl.data.dataset import Dataset
 from pfl.data.rule import Draw, PoolingRule
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
 
 _CLIENTS_OF_A_DOMAIN = 20
 
@@ -26,19 +24,24 @@ class Domain(PoolingRule):
     clients_from_data: ClassVar[bool] = True
 
     def default_clients(self, dataset: Dataset) -> int:
-        return _CLIENTS_OF_A_DOMAIN * len(dataset.domains)
+        return _CLIENTS_OF_A_DOMAIN * len(np.unique(_domains(dataset)))
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
-        domain, names = draw.dataset.domain, draw.dataset.domains
-        if domain is None:
-            raise InvalidInput(
-                "partition", f"domain of {draw.dataset.name}", "a data set with domains, such as domainnet"
-            )
+        domains = _domains(draw.dataset)
+        names = np.unique(domains)
         if draw.clients % len(names):
             raise InvalidInput("clients", draw.clients, f"a multiple of {len(names)}, the number of domains")
         each = draw.clients // len(names)
         parts = []
-        for d in range(len(names)):
-            members = draw.rng.permutation(np.flatnonzero(domain == d))
+        for name in names:
+            members = draw.rng.permutation(np.flatnonzero(domains == name))
             parts += np.split(members, np.arange(1, each) * (len(members) // each))
         return parts
+
+
+def _domains(dataset: Dataset) -> np.ndarray:
+    """The domain of each sample, (N,)."""
+    if "domain" not in dataset.columns:
+        accepted = "a data set with domains, such as domainnet"
+        raise InvalidInput("partition", f"domain of {dataset.name}", accepted)
+    return dataset.columns["domain"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import expanded, parse_json
 from pfl.core.rng import generator
 from pfl.core.text import listed
+from pfl.data.dataset import Dataset
 from pfl.data.rule import Rule, Split, random_split, split, text_option
-
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
 
 TEST = 0.25
 """Share of a client's samples that forms its test set if the file does not specify it."""
@@ -195,7 +193,7 @@ class File(Rule):
             )
             if not holds:
                 raise self._wrong(f"client {client}", "a list of [label, number], each label once")
-            counts[str(client)] = dict(pairs)
+            counts[str(client)] = {label: number for label, number in pairs if number}
         if document.get("num_clients", len(counts)) != len(counts):
             raise self._wrong(f"num_clients {document['num_clients']}", f"{len(counts)}, as in {SIZES!r}")
         return FileContent({}, counts, self._drawn_note("PFLlib's"))

@@ -40,10 +40,11 @@ def labels_of(dataset: str) -> Dataset:
         samples,
         blank=True,
         n_train=samples * 5 // 6,
-        writer=number % WRITERS,
-        domain=number // known.classes % DOMAINS,
-        domains=tuple(map(str, range(DOMAINS))),
-        columns=dict.fromkeys(("artist", "school", "subject"), number // 40),
+        columns={
+            **dict.fromkeys(("artist", "school", "subject"), number // 40),
+            "writer": number % WRITERS,
+            "domain": number // known.classes % DOMAINS,
+        },
     )
 
 
