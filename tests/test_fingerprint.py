@@ -155,7 +155,7 @@ def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone
             "import Mixing\n",
             "import Mixing as Mixing\nfrom pfl.core.rng import generator\n",
         ),
-        ("methods/fedprox.py", "    from torch import Tensor\n", "    from torch import Tensor, device\n"),
+        ("engine/traffic.py", "    from torch import Tensor\n", "    from torch import Tensor, device\n"),
         ("engine/groups.py", '"""Parameter groups', '"""Groups of parameters'),
         ("kernels/conv_block.cpp", "// A block of a convolutional network", "//  A  block"),
         ("kernels/conv_block.cpp", "using real = REAL;", "using   real = REAL;  // the type"),
