@@ -106,10 +106,7 @@ EDITS = {
     ),
     "conv_block.cpp": ("kernels/conv_block.cpp", "value - vec{}", "value - vec{} + 1", "kernels"),
     "compiler flags": ("kernels/__init__.py", '"-O2"', '"-Ofast"', "kernels"),
-    "a Triton kernel": (
-        *("kernels/triton_kernels/pooling.py", 'float("-inf")', 'float("-1")'),
-        "kernels",
-    ),
+    "a Triton kernel": ("kernels/triton_kernels.py", 'float("-inf")', 'float("-1")', "kernels"),
     "stacked.py": ("engine/stacked.py", "IMAGES = 8192", "IMAGES = 4096", "engine"),
     "the statistics that normalise images": ("data/statistics.py", "/ 255", "/ 256", "engine"),
     "the images that the statistics are of": ("data/statistics.py", "images[:n_train]", "images", "engine"),
