@@ -238,8 +238,8 @@ class Server:
         """
         self.traffic.override(what, down, up)
 
-    def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
-        """Tensors of consecutive ``clients``, (K, *shape) each: from the store, or as last trained."""
+    def personal(self, moment: str, clients: slice | Tensor = slice(None)) -> dict[str, Tensor]:
+        """Tensors of ``clients``, a slice or ids, (K, *shape) each: from the store, or as last trained."""
         stacks = self.store.stacks | (self.local.stacks if moment == "post_local" else {})
         return {name: stack[clients] for name, stack in stacks.items()}
 
