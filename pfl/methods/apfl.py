@@ -118,7 +118,6 @@ class APFL(Method):
 
     def _logits_slope(self, client: Client, batch: Batch, lr: float | Tensor) -> tuple[Tensor, Tensor]:
         alpha = client.state["alpha"]
-        client.attach(batch)
         own, common = personal_logits(client, batch.x), client.net(batch.x)
         mixture = alpha * own + (1 - alpha) * common
         target = torch.nn.functional.one_hot(batch.y, mixture.shape[1])

@@ -92,7 +92,6 @@ class Elastic(Method):
         (batch,) = batches
         with client.statistics_kept():
             gradient, _ = client.gradient(_mean_square, batch)
-            client.attach(batch)
             loss = self.loss(client, batch)
         past = client.state["sensitivity"]
         moved = {name: self.mu * past[name] + (1 - self.mu) * part.abs() for name, part in gradient.items()}

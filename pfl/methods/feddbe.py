@@ -102,7 +102,6 @@ class FedDBE(Method):
 
         (batch,) = batches
         gradient, loss = client.gradient(objective, batch)
-        client.attach(batch)
         with client.statistics_kept():
             running = self._running(client, batch, client.net.features(batch.x))
         moved = {name: weight - lr * gradient[name] for name, weight in client.weights.items()}
