@@ -28,7 +28,6 @@ WORTHWHILE = 0.1
 """Minimum seconds of work for which workers are forked; a fork takes about 10 ms."""
 
 _INDEX = struct.Struct("<I")
-MAX_ITEMS = 8192  # items; their indices must fit into a pipe
 _PR_SET_PDEATHSIG = 1
 
 
@@ -63,7 +62,7 @@ class Workers:
         count = min(self.count, len(costs))
         results: dict[int, T] = {}
         began = time.perf_counter()
-        if count > 1 and expected > WORTHWHILE and len(costs) <= MAX_ITEMS:
+        if count > 1 and expected > WORTHWHILE:
             results = _forked(work, sorted(range(len(costs)), key=lambda k: -costs[k]), count)
         else:
             for k in range(len(costs)):
@@ -75,9 +74,8 @@ class Workers:
 
 def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[int, T]:
     """The result of each item; workers take items in ``order`` as they become free."""
-    queue, end = os.pipe()
-    os.write(end, b"".join(map(_INDEX.pack, order)))
-    os.close(end)
+    queue = os.memfd_create("queue")  # a file in memory, at whose shared position all processes read
+    os.pwrite(queue, b"".join(map(_INDEX.pack, order)), 0)
     children: dict[int, BinaryIO] = {}
     gc.freeze()  # garbage collection in a worker would copy the pages of all objects
     try:

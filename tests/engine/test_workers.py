@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -22,12 +23,16 @@ def _every_call_is_worthwhile(monkeypatch):
     monkeypatch.setattr(workers, "WORTHWHILE", -1.0)
 
 
-def test_work_is_divided_and_returned_in_order():
+@pytest.mark.parametrize("items", [50, 50_000])
+def test_work_is_divided_and_returned_in_order(items):
     def work(k: int) -> tuple[int, int]:
+        if k < 2:
+            time.sleep(0.2)
         return k * k, os.getpid()
 
-    results = Workers(3).map("squares", work, [1.0] * 50)
-    assert [square for square, _ in results] == [k * k for k in range(50)]
+    results = Workers(2).map("squares", work, [1.0] * items)
+    assert [square for square, _ in results] == [k * k for k in range(items)]
+    assert len({process for _, process in results}) == 2
 
 
 def test_an_exception_in_a_worker_is_raised_in_the_simulation():
@@ -56,7 +61,6 @@ def test_a_killed_worker_is_reported_as_missing_memory():
 
 def _slow_in(parent: int, work):
     """``work``, whose first item in the parent waits until a worker has taken one."""
-    import time
 
     def slowed(k: int):
         if os.getpid() == parent:
