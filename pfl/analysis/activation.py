@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pfl.core.errors import InvalidInput
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.models._network import Network
+from pfl.engine.types import Network, Tensor
 
 
 def activation_maps(net: Network, images: Tensor, classes: Tensor) -> Tensor:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pfl.analysis.similarity import class_cosines, cosines, data_similarity, statistics_distances
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
+from pfl.engine.types import Batch, Client, Network, Server, Tensor
 
 
 def similarities(server: Server, _: Network) -> dict[str, Any] | None:

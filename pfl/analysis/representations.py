@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from pfl.models._network import Network
+from pfl.engine.types import Network, Tensor
 
 
-def layers(net: Network) -> dict[str, nn.Module]:
+def layers(net: Network) -> dict[str, torch.nn.Module]:
     """The convolutions and linear layers of extractor and head, by name, in order."""
     kinds = (torch.nn.Conv2d, torch.nn.Linear)
     parts = {"extractor": net.extractor, "head": net.head}

@@ -6,13 +6,9 @@ Distances and cosines are computed in float64; a cosine with a zero vector is 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from pfl.engine.types import Tensor
 
 ZERO = 1e-12
 """A norm below this counts as 0."""

@@ -16,6 +16,7 @@ from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.core.errors import InvalidInput
 from pfl.core.files import replacing
 from pfl.core.text import first_line
+from pfl.engine.metrics import Accuracy, ClientMetric, Evaluated, Unseen, UnseenClient
 from pfl.engine.server import Server
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 EVERY = CHECKPOINT_EVERY
 DIGEST_BYTES = 32  # appended to torch's file
 BLOCK_BYTES = 2**20
+CLASSES: list[Any] = [Accuracy, ClientMetric, Evaluated, Unseen, UnseenClient]
+"""The only classes whose objects a checkpoint contains; loading one runs no code."""
 
 
 def write(path: Path, content: Any) -> None:
@@ -59,7 +62,7 @@ def load(folder: Path) -> dict[str, Any] | None:
         length = path.stat().st_size - DIGEST_BYTES
         if length > 0 and _digest(file, length) == file.read():
             file.seek(0)
-            with readable(folder):
+            with readable(folder), torch.serialization.safe_globals(CLASSES):
                 content = torch.load(file, map_location="cpu", weights_only=True)
                 return dict(content)
     aside = path.replace(path.with_suffix(".damaged"))

@@ -91,7 +91,8 @@ class Client:
     >>> runs = pfl.simulate(Proximal, clients=4, rounds=2, epochs=1, progress=False)
 
     Attributes:
-        net: the client's networks, bound to ``params``; call it, or its submodules.
+        net: the client's networks, bound to ``params``; call it, or its submodules. In a step on several
+            batches, `attach` a batch before you pass it on.
         params: the client's current tensors by name, including running statistics.
         start: the tensors that it received at the beginning of the round, by name.
         state: its rows of the method's client state and of what the server sent: name to a tensor, or to a
@@ -156,7 +157,7 @@ class Client:
                 module.training = training
 
     def attach(self, batch: Batch) -> None:
-        """Bind the client's tensors to ``net``, and pass the real rows and the key of ``batch`` to it."""
+        """Prepare ``net`` for ``batch``: bind it to ``params``, and pass it the batch's real rows and key."""
         bind(self.net, self.params)
         for norm in self.norms:
             norm.rows = batch.rows
@@ -178,7 +179,9 @@ class Client:
             return scalar(loss, moved, batch)
 
         # Running statistics are updated in place, which torch.func allows for arguments only.
-        return torch.func.grad_and_value(value)(dict(at or self.weights), dict(self.params))
+        computed = torch.func.grad_and_value(value)(dict(at or self.weights), dict(self.params))
+        bind(self.net, self.params)
+        return computed
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:

@@ -138,6 +138,8 @@ class _Check:
         elif isinstance(value, Average):
             sources = self.participants if value.sources is None else len(value.sources)
             self._require("an Average with weights", value.weights, (sources,))
+            if value.own is not None:
+                self._require("an Average with own weight", value.own, ())
         elif isinstance(value, DeltaMix):
             self._require("a DeltaMix with a matrix", value.matrix, (self.participants, self.participants))
             self._require("a DeltaMix with a step", value.step, (self.participants,))

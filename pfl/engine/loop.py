@@ -137,6 +137,7 @@ class _SingleClient(Client):
         gradients = torch.autograd.grad(
             value, list(leaves.values()), allow_unused=True, materialize_grads=True
         )
+        bind(self.net, self.params)
         return dict(zip(leaves, gradients, strict=True)), value.detach()
 
 
@@ -183,6 +184,7 @@ def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatche
     for plan in plans:
         batches = tuple(_batch(program, index, plan, j) for j, index in enumerate(plan.batches))
         for _ in range(phase.repeat):
+            client.attach(batches[0])
             if phase.step is None:
                 assert phase.gradient is not None
                 returned = phase.gradient(client, batches)

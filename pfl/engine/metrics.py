@@ -92,13 +92,6 @@ class Evaluated:
         }
         return dataclasses.replace(self, **others, groups=groups)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Evaluated:
-        """The inverse of `dataclasses.asdict`."""
-        own = {name: value for name, value in values.items() if name != "groups"}
-        groups = {name: _accuracies(moments) for name, moments in values.get("groups", {}).items()}
-        return cls(**{**own, **_accuracies(own)}, groups=groups)
-
 
 @dataclass(frozen=True)
 class ClientResult:
@@ -161,12 +154,6 @@ class Unseen:
     def pooled(self) -> dict[str, float]:
         """The pooled accuracies as received, adapted and from scratch, by name."""
         return {name: value.pooled for name, value in vars(self).items() if isinstance(value, Accuracy)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Unseen:
-        """The inverse of `dataclasses.asdict`."""
-        clients = tuple(UnseenClient(**client) for client in values["per_client"])
-        return cls(**_accuracies(values), per_client=clients)
 
 
 @dataclass(frozen=True)
@@ -332,10 +319,6 @@ def json_ready(value: Any) -> Any:
 def _default(field: dataclasses.Field[Any]) -> Any:
     factory = field.default_factory
     return field.default if factory is dataclasses.MISSING else factory()
-
-
-def _accuracies(values: Mapping[str, Any]) -> dict[str, Accuracy]:
-    return {name: Accuracy(**value) for name, value in values.items() if isinstance(value, Mapping)}
 
 
 def _with_nan(value: Any) -> Any:

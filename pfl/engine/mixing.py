@@ -56,7 +56,7 @@ class Average(Summable):
     Attributes:
         weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
         sources: (S,) clients whose last trained value is read instead of the participants'.
-        own: () weight of the old value; `None` means 0. Together with the weights it sums to 1.
+        own: () weight of each client's stored value; `None` means 0. Together with the weights it sums to 1.
     """
 
     weights: Tensor
@@ -160,7 +160,7 @@ class Sum(Summable):
         return self.terms
 
     def with_values(self, value: Callable[[Average], Tensor]) -> Sum:
-        """The sum with each average replaced by its ``value`` (1, *shape)."""
+        """The sum with each average replaced by its ``value`` (1, *shape) or (n, *shape)."""
         return Sum(tuple((w, value(term) if isinstance(term, Average) else term) for w, term in self.terms))
 
     @property
@@ -274,7 +274,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tens
 
 
 def _all_rows(old: Tensor | CopyOnWriteTensor, matrix: Identity | Dense | Masked | Tensor) -> Tensor:
-    """All rows (n, *shape) after ``matrix``, changed or not; a value (1, *shape) as it is."""
+    """All rows (n, *shape) after ``matrix``, changed or not; a value as it is."""
     if isinstance(matrix, Identity):
         return old[:]
     if not isinstance(matrix, Dense | Masked):

@@ -85,13 +85,36 @@ def check_step(method: Method, returned: Any, client: Client) -> None:
     """Check what a phase's ``step`` returned for a client.
 
     Raises:
-        InvalidInput: it is not a `Step` with values of parameters in training and a scalar.
+        InvalidInput: it is not a `Step` with values of parameters in training, values of entries of the
+            client's state and a scalar.
     """
     where = f"{type(method).__name__}: Phase(step)"
     if not isinstance(returned, Step):
         raise wrong_type(where, returned, "a Step(...)")
+    for part in ("params", "state"):
+        if not isinstance(values := getattr(returned, part), Mapping):
+            raise wrong_type(f"{where}: {part}", values, "a mapping from names to tensors")
     for name, value in returned.params.items():
         if name not in client.trained:
             raise InvalidInput(f"{where}: params", repr(name), "names of parameters in training")
         check_tensor(f"{where}: {name}", value, client.params[name].shape)
+    for name, value in returned.state.items():
+        if name not in client.state:
+            raise InvalidInput(f"{where}: state", repr(name), "names in client.state")
+        _check_like(client.state[name], f"{where}: state[{name!r}]", value)
     check_tensor(f"{where}: loss", returned.loss, ())
+
+
+def _check_like(stored: Any, where: str, value: Any) -> None:
+    """Check that ``value`` has the shape of ``stored`` or, if it is nested, its names and shapes."""
+    if not isinstance(stored, dict):
+        check_tensor(where, value, stored.shape)
+        return
+    if not isinstance(value, dict):
+        raise wrong_type(where, value, "a dictionary of tensors by name")
+    if different := stored.keys() ^ value.keys():
+        name = min(different, key=str)
+        lacking = "without" if name in stored else "with"
+        raise InvalidInput(where, f"a dictionary {lacking} {name!r}", "the names in client.state")
+    for name, part in stored.items():
+        _check_like(part, f"{where}[{name!r}]", value[name])

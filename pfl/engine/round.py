@@ -92,7 +92,11 @@ def aggregate(server: Server, mixing: Mixing) -> None:
         if isinstance(matrix, Tensor):
             server.store.share(name, matrix[0])
         elif isinstance(matrix, Average):
-            server.store.share(name, server.averaged(name, matrix)[0])
+            new = server.averaged(name, matrix)
+            if len(new) == 1:
+                server.store.share(name, new[0])
+            else:
+                server.store.write(server.store.client_ids, {name: new})
         elif isinstance(matrix, DeltaMix):
             stored[name] = matrix.moved(server.received[name], server.trained[name])
         else:

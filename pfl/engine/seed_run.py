@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,18 +17,8 @@ from pfl.engine.method import Method
 from pfl.engine.metrics import ClientMetric, ClientResult, Evaluated, Metrics, Unseen
 from pfl.engine.server import Server
 
-_PLAIN = (
-    "per_client",
-    "bytes_down",
-    "bytes_up",
-    "losses",
-    "diverged_at",
-    "stopped_at",
-    "known",
-    "measurements",
-    "held_out",
-)
-"""Attributes that a checkpoint stores unchanged."""
+_FIXED = {"method", "server", "unread", "ids", "test_unseen"}
+"""Attributes that a checkpoint does not store; of the server it stores `checkpoint.server_state`."""
 
 
 @dataclass
@@ -62,24 +52,12 @@ class SeedRun:
     unseen: Unseen | None = None
 
     def state(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        history = list(map(asdict, self.history))
-        client_metrics = {name: asdict(metric) for name, metric in self.client_metrics.items()}
-        return {
-            **checkpoint.server_state(self.server),
-            **plain,
-            "history": history,
-            "client_metrics": client_metrics,
-            "unseen": self.unseen and asdict(self.unseen),
-        }
+        own = {name: value for name, value in vars(self).items() if name not in _FIXED}
+        return {**checkpoint.server_state(self.server), "run": own}
 
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
-        for name in _PLAIN:
-            setattr(self, name, state[name])
-        self.history = list(map(Evaluated.from_dict, state["history"]))
-        self.client_metrics = {name: ClientMetric(**own) for name, own in state["client_metrics"].items()}
-        self.unseen = Unseen.from_dict(own) if (own := state["unseen"]) else None
+        vars(self).update({name: state["run"][name] for name in vars(self).keys() - _FIXED})
 
     def read(self) -> bool:
         """Wait for the losses of the rounds since the last call, and record whether the last round diverged.

@@ -238,8 +238,8 @@ class Server:
         """
         self.traffic.override(what, down, up)
 
-    def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
-        """Tensors of consecutive ``clients``, (K, *shape) each: from the store, or as last trained."""
+    def personal(self, moment: str, clients: slice | Tensor = slice(None)) -> dict[str, Tensor]:
+        """Tensors of ``clients``, a slice or ids, (K, *shape) each: from the store, or as last trained."""
         stacks = self.store.stacks | (self.local.stacks if moment == "post_local" else {})
         return {name: stack[clients] for name, stack in stacks.items()}
 
@@ -264,13 +264,19 @@ class Server:
         self.local.write(self.participant_ids, {name: self.trained[name] for name in new})
 
     def averaged(self, name: str, average: Average) -> Tensor:
-        """The mean (1, *shape) of the clients' trained tensors; for `Method.aggregate`."""
+        """The mean (1, *shape) of the clients' trained tensors; for `Method.aggregate`.
+
+        With ``average.own``, it is (n, *shape) if the clients have stored different values.
+        """
         self.traffic.add_mixing(name, average, self.store.shape(name).numel(), len(self.participants))
         sources = average.sources
         models = self.trained[name] if sources is None else self.last_trained(name)[sources]
         weights = average.weights.to(models.dtype)
         new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
-        return new if average.own is None else new + average.own.to(models.dtype) * self.store[name][0]
+        if average.own is None:
+            return new
+        stored = self.store[name][:1] if self.store.shared(name) else self.store[name]
+        return new + average.own.to(models.dtype) * stored
 
     # ---- work that clients do for a method --------------------------------------------------------------
 

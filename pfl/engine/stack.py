@@ -188,12 +188,14 @@ class PhaseRunner:
         program, phase, lr = self._of(numbers)
         client = program.client({**others, **weights}, start, state, self.trained)
         own = tuple(Batch(*batch) for batch in batches)
+        if not (phase.step or phase.gradient):
+            return client.gradient(program.loss(phase), own[0])
+        client.attach(own[0])
         if phase.step:
             stepped = phase.step(client, own, lr)
             check_step(program.method, stepped, client)
             return (dict(stepped.params), dict(stepped.state)), stepped.loss
-        if phase.gradient is None:
-            return client.gradient(program.loss(phase), own[0])
+        assert phase.gradient is not None
         returned = phase.gradient(client, own)
         check_gradient(program.method, returned, client)
         direction, value = returned

@@ -28,7 +28,7 @@ WORTHWHILE = 0.1
 """Minimum seconds of work for which workers are forked; a fork takes about 10 ms."""
 
 _INDEX = struct.Struct("<I")
-MAX_ITEMS = 8192  # items; their indices must fit into a pipe
+QUEUED = 8192  # entries of the queue; they must fit into a pipe
 _PR_SET_PDEATHSIG = 1
 
 
@@ -63,7 +63,7 @@ class Workers:
         count = min(self.count, len(costs))
         results: dict[int, T] = {}
         began = time.perf_counter()
-        if count > 1 and expected > WORTHWHILE and len(costs) <= MAX_ITEMS:
+        if count > 1 and expected > WORTHWHILE:
             results = _forked(work, sorted(range(len(costs)), key=lambda k: -costs[k]), count)
         else:
             for k in range(len(costs)):
@@ -74,9 +74,12 @@ class Workers:
 
 
 def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[int, T]:
-    """The result of each item; workers take items in ``order`` as they become free."""
+    """The result of each item; workers take items in ``order`` as they become free, a few at a time if there
+    are many."""
+    size = -(-len(order) // QUEUED)
+    blocks = [order[k : k + size] for k in range(0, len(order), size)]
     queue, end = os.pipe()
-    os.write(end, b"".join(map(_INDEX.pack, order)))
+    os.write(end, b"".join(map(_INDEX.pack, range(len(blocks)))))
     os.close(end)
     children: dict[int, BinaryIO] = {}
     gc.freeze()  # garbage collection in a worker would copy the pages of all objects
@@ -85,10 +88,10 @@ def _forked(work: Callable[[int], T], order: Sequence[int], count: int) -> dict[
             for _ in range(count - 1):
                 output, end = os.pipe()
                 if (pid := _fork()) == 0:
-                    _be_a_worker(work, queue, end)
+                    _be_a_worker(work, blocks, queue, end)
                 os.close(end)
                 children[pid] = os.fdopen(output, "rb")
-        results = _drained(work, queue)
+        results = _drained(work, blocks, queue)
         for pid, stream in children.items():
             results |= _received(pid, stream)
         return results
@@ -130,16 +133,15 @@ def _fork() -> int:
         return os.fork()
 
 
-def _drained(work: Callable[[int], T], queue: int) -> dict[int, T]:
-    """The results of the items that this process takes from the queue until it is empty."""
+def _drained(work: Callable[[int], T], blocks: Sequence[Sequence[int]], queue: int) -> dict[int, T]:
+    """The results of the items in the blocks that this process takes from the queue until it is empty."""
     results = {}
     while index := os.read(queue, _INDEX.size):
-        (k,) = _INDEX.unpack(index)
-        results[k] = work(k)
+        results |= {k: work(k) for k in blocks[_INDEX.unpack(index)[0]]}
     return results
 
 
-def _be_a_worker(work: Callable[[int], Any], queue: int, end: int) -> None:
+def _be_a_worker(work: Callable[[int], Any], blocks: Sequence[Sequence[int]], queue: int, end: int) -> None:
     """The body of a forked process, which exits here."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates its workers
@@ -148,7 +150,7 @@ def _be_a_worker(work: Callable[[int], Any], queue: int, end: int) -> None:
         gc.disable()
         content: dict[int, Any] | BaseException
         try:
-            content = _drained(work, queue)
+            content = _drained(work, blocks, queue)
         except BaseException as error:
             content = error
         with os.fdopen(end, "wb") as stream:

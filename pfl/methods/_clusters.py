@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pfl.core.lazy import torch
-from pfl.engine.mixing import Dense, normalised
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.method import Method
-    from pfl.engine.mixing import Dispatch
-    from pfl.engine.server import Server
+from pfl.engine.method import Method
+from pfl.engine.mixing import Dense, Dispatch, normalised
+from pfl.engine.types import Batch, Client, Server, Tensor
 
 
 def flattened(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:

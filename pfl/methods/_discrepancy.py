@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch
+from pfl.engine.types import Batch, Tensor
 
 
 def discrepancy(batch: Batch, first: Tensor, second: Tensor, widths: Sequence[float | Tensor]) -> Tensor:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
-    from pfl.engine.state import State
+from pfl.engine.types import State, Tensor
 
 TRAINED = ("hidden.weight", "hidden.bias", "norm.weight", "norm.bias", "output.weight", "output.bias")
 

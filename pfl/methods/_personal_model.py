@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
+from pfl.engine.types import Client, Network, Server, Tensor
 
 NAME = "personal"
 """The submodule of the client's network that is the personal model; the tensor ``personal.X`` is the personal

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pfl.core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
+from pfl.engine.types import Batch, Client, Server, Tensor
 
 
 def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

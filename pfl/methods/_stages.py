@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pfl.engine.groups import Groups
+from pfl.engine.types import Groups
 
 
 def stages(groups: Groups, division: str) -> list[tuple[str, ...]]:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dispatch, Mixing
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Step, Tensor
 from pfl.methods._personal_model import as_global, counterparts, personal_logits, with_personal_model
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client, Step
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 WEIGHT_DECAY = 0.02
 """Weight decay of alpha, as in the authors' code."""
@@ -126,7 +118,6 @@ class APFL(Method):
 
     def _logits_slope(self, client: Client, batch: Batch, lr: float | Tensor) -> tuple[Tensor, Tensor]:
         alpha = client.state["alpha"]
-        client.attach(batch)
         own, common = personal_logits(client, batch.x), client.net(batch.x)
         mixture = alpha * own + (1 - alpha) * common
         target = torch.nn.functional.one_hot(batch.y, mixture.shape[1])

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import ZERO, cosines
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dispatch, Mixing
+from pfl.engine.types import Config, Server, Tensor
 from pfl.methods._clusters import cluster_average, flattened, join_clusters
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.engine.server import Server
 
 FEWEST = 4
 """Number of participating members that a split requires, so that both parts can have two clients."""

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Method, Moment, Phase
 from pfl.engine.mixing import Dispatch, Mixing
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
 from pfl.methods._personal_model import NAME, as_global, personal_logits, with_personal_model
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client, Step
-    from pfl.engine.server import Server
+from pfl.engine.types import Batch, Client, Server, Step, Tensor
 
 NEGLIGIBLE = 1e-6
 """Sensitivities below this share of the model's highest are treated as rounding errors, for example of biases
@@ -98,7 +92,6 @@ class Elastic(Method):
         (batch,) = batches
         with client.statistics_kept():
             gradient, _ = client.gradient(_mean_square, batch)
-            client.attach(batch)
             loss = self.loss(client, batch)
         past = client.state["sensitivity"]
         moved = {name: self.mu * past[name] + (1 - self.mu) * part.abs() for name, part in gradient.items()}

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dispatch, Mixing
+from pfl.engine.types import Batch, Client, Server, Step, Tensor
 from pfl.methods._stages import stages
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client, Step
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines, squared_distances
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Dense, Sent, check_rows, mixed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.mixing import Dispatch
-    from pfl.engine.server import Server
+from pfl.engine.mixing import Dense, Dispatch, Sent, check_rows, mixed
+from pfl.engine.types import Batch, Client, Server, Tensor
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import statistics_distances
 from pfl.core.errors import InvalidInput
@@ -12,14 +12,7 @@ from pfl.core.lazy import torch
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dense, Dispatch, Identity, Matrix, Mixing, mixed, normalised
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
+from pfl.engine.types import Batch, Client, Server, Tensor
 
 CLOSEST = 1e-14
 """Lower bound of the distances, so that equal clients have finite weights."""

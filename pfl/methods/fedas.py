@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Dispatch, Mixing, Sent, normalised
+from pfl.engine.types import Batch, Client, Server, Step, Tensor
 from pfl.methods._prototypes import class_means
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client, Step
-    from pfl.engine.server import Server
 
 SMALLEST = 1e-30
 """Replaces a Fisher trace of 0, so that the weights of the average are defined."""
@@ -64,7 +58,7 @@ class FedAS(Method):
     def dispatch(self, server: Server) -> Dispatch:
         present = server.participants
         server.client_state["fisher"][present] = 0
-        means, _ = class_means(server, {n: s[present] for n, s in server.personal("post_local").items()})
+        means, _ = class_means(server, server.personal("post_local", present))
         server.count("anchors")  # computed by the client itself: no traffic
         return {"anchors": Sent(means.to(server.federation.dtype))}
 

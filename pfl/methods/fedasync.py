@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
+from pfl.engine.method import Phase
 from pfl.engine.mixing import Average, Mixing
+from pfl.engine.types import Batch, Client, Server, Tensor
 from pfl.methods._clock import Clocked
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.method import Phase
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

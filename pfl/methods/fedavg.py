@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
-
-if TYPE_CHECKING:
-    from pfl.engine.server import Server
+from pfl.engine.types import Server
 
 
 @dataclass(frozen=True)

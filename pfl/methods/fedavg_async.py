@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Phase
+from pfl.engine.types import Server
 from pfl.methods._clock import Clocked
-
-if TYPE_CHECKING:
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

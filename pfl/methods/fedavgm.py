@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
+from pfl.engine.types import Server, Tensor
 from pfl.methods._server_optimiser import ServerOptimiser
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

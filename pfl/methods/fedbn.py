@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.lazy import torch
 from pfl.engine.method import Method
 from pfl.engine.mixing import Identity, Mixing
-
-if TYPE_CHECKING:
-    from pfl.core.config import Config
-    from pfl.engine.server import Server
+from pfl.engine.types import Config, Server
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.analysis.sensitivity import sensitivity
 from pfl.core.hyper import hyper
@@ -13,12 +12,7 @@ from pfl.core.rng import generator
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, Masked, Matrix, Mixing, normalised
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.engine.server import Server
+from pfl.engine.types import Config, Server, Tensor
 
 TOLERANCE = 1e-12  # for an overlap that should equal the threshold
 # The authors' code treats sensitivities up to these as 0: the last marked one, and all others.

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Matrix, Mixing
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
 from pfl.methods._discrepancy import discrepancy
 from pfl.methods._prototypes import features as width_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 WIDTHS = (20.0, 30.0, 40.0, 100.0)
 """Widths of the discrepancy's Gaussian kernels: twice the bandwidths in the authors' code."""

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dispatch, Mixing, Sent
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client, Loss, Step
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
+from pfl.engine.types import Batch, Client, Config, Federation, Loss, Network, Server, Step, Tensor
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,6 @@ class FedDBE(Method):
 
         (batch,) = batches
         gradient, loss = client.gradient(objective, batch)
-        client.attach(batch)
         with client.statistics_kept():
             running = self._running(client, batch, client.net.features(batch.x))
         moved = {name: weight - lr * gradient[name] for name, weight in client.weights.items()}

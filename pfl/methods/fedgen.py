@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dispatch, Mixing, Sent
+from pfl.engine.types import Batch, Client, Server, Tensor
 from pfl.methods._generator import descend, generate, initial_state
 from pfl.methods._prototypes import features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
 
 FLOOR = 1e-4
 """Lower bound of the decaying weights of the clients' terms."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
+from pfl.engine.types import Server, Tensor
 from pfl.methods._prototypes import class_means, features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
 from pfl.engine.mixing import Average, Mixing
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.server import Server
+from pfl.engine.types import Server, Tensor
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +10,8 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Dispatch, Mixing, Sent, normalised
+from pfl.engine.types import Batch, Client, Config, Server, Tensor
 from pfl.methods._prototypes import class_means, features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
 
 LEAST_WEIGHT = 1e-3
 """Heads with a smaller weight are left out of a combination."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dispatch, Mixing, per_row
+from pfl.engine.types import Batch, Client, Server, Tensor
 from pfl.methods._discrepancy import discrepancy, distances_squared
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
 
 TEMPERATURE = 4.0
 """Softmax temperature of the teacher, as in the authors' code."""

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
 from pfl.methods._prototypes import class_means, features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 
 @dataclass(frozen=True)

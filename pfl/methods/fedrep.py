@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-
-if TYPE_CHECKING:
-    from pfl.core.config import Config
-    from pfl.engine.server import Server
+from pfl.engine.types import Config, Server
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
 
 ABSENT = 1e-12
 """Replaces a class count of 0, so that its logarithm is finite."""

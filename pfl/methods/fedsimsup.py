@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Dispatch, Mixing, normalised
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
+from pfl.engine.types import Client, Config, Federation, Network, Server, Tensor
 
 MIXED = ("T", "C", "L")
 

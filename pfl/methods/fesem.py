@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import squared_distances
 from pfl.core.hyper import hyper
@@ -11,13 +10,8 @@ from pfl.core.lazy import torch
 from pfl.core.rng import integer_seed
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dispatch, Mixing, normalised
+from pfl.engine.types import Batch, Client, Server, Tensor
 from pfl.methods._clusters import cluster_average, flattened, join_clusters
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

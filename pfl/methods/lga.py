@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.mixing import Mixing, per_row
+from pfl.engine.types import Server, Tensor
 from pfl.methods._clock import Clocked
 from pfl.methods._stages import stages
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from pfl.engine.server import Server
-
-    Tensors = Mapping[str, Tensor]
+Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

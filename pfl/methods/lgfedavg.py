@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
+from pfl.engine.types import Server
 from pfl.methods._stages import stages
-
-if TYPE_CHECKING:
-    from pfl.engine.server import Server
 
 
 @dataclass(frozen=True)

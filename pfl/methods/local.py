@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.mixing import Dispatch
-    from pfl.engine.server import Server
+from pfl.engine.mixing import Dispatch
+from pfl.engine.types import Server, Tensor
 
 
 @dataclass(frozen=True)

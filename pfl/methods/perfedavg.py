@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.client import Batch, Client, Step
-    from pfl.engine.server import Server
+from pfl.engine.types import Batch, Client, Server, Step, Tensor
 
 EPSILON = 1e-8
 """Lower bound of the gradient's norm in the scaling to the finite difference's length."""

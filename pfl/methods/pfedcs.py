@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +17,7 @@ from pfl.core.rng import generator
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, mixed
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
 
 TOLERANCE = 1e-12
 TEACHING = ("select", "similar", "all", "random", "random_fixed")  # the choices that have teachers

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dispatch, Mixing
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.server import Server
+from pfl.engine.types import Server, Tensor
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Moment, Phase
 from pfl.engine.mixing import Average, Mixing, normalised
 from pfl.engine.transfer import on_device
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.engine.client import Batch, Client, Step
-    from pfl.engine.server import Server
+from pfl.engine.types import Batch, Client, Config, Server, Step, Tensor
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rounding import whole_part
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, Dispatch, Mixing, normalised
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.server import Server
+from pfl.engine.types import Server, Tensor
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.methods.lga import LGA
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.engine.method import Moment
-    from pfl.engine.mixing import Mixing
-    from pfl.engine.server import Server
-    from pfl.methods.lga import Tensors
+from pfl.engine.method import Moment
+from pfl.engine.mixing import Mixing
+from pfl.engine.types import Server, Tensor
+from pfl.methods.lga import LGA, Tensors
 
 
 @dataclass(frozen=True)

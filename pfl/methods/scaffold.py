@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dispatch, Mixing, Sent, per_row
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pfl.core.config import Config
-    from pfl.engine.client import Batch, Client
-    from pfl.engine.server import Server
+from pfl.engine.types import Batch, Client, Config, Server, Tensor
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines
 from pfl.core.errors import InvalidInput
@@ -11,15 +11,8 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import DeltaMix, Dense, Dispatch, Identity, Matrix, Mixing, normalised
+from pfl.engine.types import Server, Tensor
 from pfl.methods._stages import stages
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from pfl.engine.server import Server
-
 
 LAYER_SHARES = {3: [0.5, 0.3, 0.2], 4: [0.4, 0.2, 0.2, 0.2]}
 """Weights of the layers' cosines in the authors' code: conv1, conv2, fc1 and, if 4, the head fc2."""

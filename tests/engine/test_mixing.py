@@ -73,6 +73,18 @@ def test_an_average_in_a_sum_reads_the_old_value_before_it_is_replaced(server):
     assert biases(server, 0.5 * MEAN + 0.5 * blended)[0] == pytest.approx(13.25 / 2 + (6.4 + 50) / 2)
 
 
+def test_an_average_with_own_weight_keeps_a_share_of_each_client_s_stored_value(server):
+    blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
+    expected = [6.4 + 0.5 * stored for stored in range(CLIENTS)]
+    assert biases(server, blended) == pytest.approx(expected)
+
+
+def test_an_average_with_own_weight_in_a_sum_keeps_a_share_of_each_client_s_stored_value(server):
+    blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
+    expected = [13.25 / 2 + (6.4 + 0.5 * stored) / 2 for stored in range(CLIENTS)]
+    assert biases(server, 0.5 * MEAN + 0.5 * blended) == pytest.approx(expected)
+
+
 def test_a_sum_changes_the_rows_that_its_terms_change_and_no_others(server):
     swapped = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=PRESENT, sources=PRESENT)
     second = Dense(torch.tensor([[1.0]]), rows=torch.tensor([2]), sources=torch.tensor([4]))
@@ -109,6 +121,10 @@ def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server, mixing):
         ({"head.bias": torch.zeros(6, 4)}, "a tensor of shape (6, 4) is .*; expected shape (1, 4)"),
         ({"head": torch.zeros(1, 4)}, "head.weight: a tensor of shape (1, 4) is not accepted"),
         ({"head.bias": Average(torch.ones(6) / 6)}, "an Average with weights of shape (6,) .* shape (2,)"),
+        (
+            {"head.bias": Average(torch.zeros(2), own=torch.ones(6))},
+            "an Average with own weight of shape (6,) is not accepted; expected shape ()",
+        ),
         ({"head.bias": Dense(torch.eye(2))}, "a Dense with a matrix of shape (2, 2) .* shape (6, 6)"),
         ({"head.bias": Dense(torch.eye(6), own=torch.zeros(1))}, "own weights of shape (1,) .* shape (6,)"),
         ({"head.bias": Dense(torch.eye(2), PRESENT)}, "matrix of shape (2, 2) .* shape (2, 6)"),

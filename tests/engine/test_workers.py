@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -22,14 +23,16 @@ def _every_call_is_worthwhile(monkeypatch):
     monkeypatch.setattr(workers, "WORTHWHILE", -1.0)
 
 
-def test_work_is_divided_and_returned_in_order():
+@pytest.mark.parametrize("items", [50, 50_000])
+def test_work_is_divided_and_returned_in_order(items):
     parent = os.getpid()
 
     def work(k: int) -> tuple[int, int]:
         return k * k, os.getpid()
 
-    squares, processes = zip(*Workers(3).map("squares", _slow_in(parent, work), [1.0] * 50), strict=True)
-    assert squares == tuple(k * k for k in range(50))
+    costs = [1.0] * items
+    squares, processes = zip(*Workers(3).map("squares", _slow_in(parent, work), costs), strict=True)
+    assert squares == tuple(k * k for k in range(items))
     assert {*processes} != {parent}
 
 
@@ -59,7 +62,6 @@ def test_a_killed_worker_is_reported_as_missing_memory():
 
 def _slow_in(parent: int, work):
     """``work``, whose first item in the parent waits until a worker has taken one."""
-    import time
 
     def slowed(k: int):
         if os.getpid() == parent:

@@ -107,7 +107,7 @@ def forged(state: dict, **changes: object) -> dict:
             state, store={name: (rows, at + 99) for name, (rows, at) in state["runs"][0]["store"].items()}
         ),
         lambda state: forged(state, positions=torch.zeros(1)),
-        lambda state: forged(state, history=[{"round": 1}]),
+        lambda state: forged(state, run={"history": []}),
     ],
 )
 def test_a_forged_checkpoint_whose_digest_is_valid_is_one_line(forge, interrupted, run, tmp_path):

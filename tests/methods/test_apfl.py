@@ -34,6 +34,7 @@ def samples(padded):
 def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(padded):
     batch, x, y = samples(padded)
     participant = learner(0.3)
+    participant.attach(batch)  # as the engine does before a step
     step = APFL(slope="logits")._weigh(participant, (batch,), 0.1)
 
     alpha = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)

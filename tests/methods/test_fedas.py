@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from pfl.engine.client_store import CopyOnWriteTensor
 from pfl.methods.fedas import FedAS
 from tests.methods import toy
 
@@ -46,3 +47,17 @@ def test_extractors_are_averaged_by_fisher_traces_and_heads_stay(dataset, partit
     # The extractor both ways, and one number up.
     model, present = server.scalars("extractor"), len(server.participants)
     assert server.traffic.total == (present * model, present * (model + 1))
+
+
+def test_class_means_take_the_memory_of_the_participants_models(dataset, partition, monkeypatch):
+    _, server = toy.after_rounds("fedas", dataset, partition, 2)
+    lengths = set()
+
+    def read(stack, clients, original=CopyOnWriteTensor.__getitem__):
+        rows = original(stack, clients)
+        lengths.add(len(rows))
+        return rows
+
+    monkeypatch.setattr(CopyOnWriteTensor, "__getitem__", read)
+    FedAS().dispatch(server)
+    assert lengths == {len(server.participants)} != {server.clients}

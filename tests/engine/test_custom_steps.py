@@ -1,0 +1,76 @@
+"""What a method's custom step or gradient can rely on, on both backends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pfl
+from pfl.core.config import Execution
+from pfl.engine.client import Step
+from pfl.engine.method import Phase
+from tests.refusal import refusal
+
+
+@pytest.mark.parametrize("hook", ["step", "gradient"])
+def test_a_client_s_networks_have_its_parameters_before_and_after_a_gradient(
+    hook, dataset, partition, backend
+):
+    class Watchful(pfl.Method):
+        """Reports how far the loss of ``client.net`` is from the loss at the client's parameters."""
+
+        def phases(self, server):
+            return (Phase(repeat=2, **{hook: getattr(self, hook)}),)
+
+        def gradient(self, client, batches):
+            (batch,) = batches
+            with client.statistics_kept():
+                losses = [batch.cross_entropy(client.net(batch.x))]
+                client.gradient(self.loss, batch, at={n: w + 1 for n, w in client.weights.items()})
+                losses.append(batch.cross_entropy(client.net(batch.x)))
+                gradient, loss = client.gradient(self.loss, batch)
+            return gradient, sum((other - loss).abs() for other in losses)
+
+        def step(self, client, batches, lr):
+            gradient, error = self.gradient(client, batches)
+            return Step({n: w - lr * gradient[n] for n, w in client.weights.items()}, error)
+
+    execution = Execution(backend=backend)
+    options = {"rounds": 2, "epochs": 1, "batch_size": 8, "dtype": "float64", "progress": False}
+    (run,) = pfl.simulate(Watchful, dataset, partition, model="lenet5_bn", execution=execution, **options)
+    assert run.metrics.rounds[-1].train_loss == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [
+        (None, "state: a return value of type NoneType is not accepted; expected a mapping from names to"),
+        ({"rates": torch.zeros(())}, "state: 'rates' is not accepted; expected names in client.state"),
+        ({"rate": torch.zeros(1)}, "state['rate']: a tensor of shape (1,) is not accepted; expected a"),
+        ({"rate": 0.5}, "state['rate']: a return value of type float is not accepted; expected a"),
+        ({"moments": torch.zeros(2)}, "state['moments']: a return value of type Tensor is not accepted"),
+        ({"moments": {}}, "state['moments']: a dictionary without 'first' is not accepted"),
+        (
+            {"moments": {"first": torch.zeros(2), "second": torch.zeros(2)}},
+            "state['moments']: a dictionary with 'second' is not accepted",
+        ),
+        (
+            {"moments": {"first": torch.zeros(3)}},
+            "state['moments']['first']: a tensor of shape (3,) is not accepted",
+        ),
+    ],
+)
+def test_a_step_s_state_that_is_unlike_the_client_s_is_refused(state, complaint, backend):
+    class Wrong(pfl.Method):
+        """A wrong method."""
+
+        def initialise(self, server):
+            server.client_state["rate"] = torch.zeros(server.clients)
+            server.client_state["moments"] = {"first": torch.zeros(server.clients, 2)}
+
+        def phases(self, server):
+            return (Phase(step=lambda *_: Step({}, torch.zeros(()), state)),)
+
+    execution = Execution(backend=backend)
+    line = refusal(pfl.simulate, Wrong, clients=4, rounds=1, epochs=1, execution=execution, progress=False)
+    assert line.startswith(f"Wrong: Phase(step): {complaint}")
