@@ -135,7 +135,7 @@ def _fork() -> int:
 
 def _drained(work: Callable[[int], T], blocks: Sequence[Sequence[int]], queue: int) -> dict[int, T]:
     """The results of the items in the blocks that this process takes from the queue until it is empty."""
-    results = {}
+    results: dict[int, T] = {}
     while index := os.read(queue, _INDEX.size):
         results |= {k: work(k) for k in blocks[_INDEX.unpack(index)[0]]}
     return results
