@@ -19,7 +19,8 @@ from pipeline.figures.make import answered, make
 from pipeline.figures.plots import clients
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
-from pipeline.store.rows import read_record
+from pipeline.store.ledger import LOCAL
+from pipeline.store.rows import read_record, read_rows
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
@@ -110,6 +111,12 @@ def test_nothing_is_run_twice(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
             assert made(name, **SMALL, clients=4) == first
+
+
+def test_a_figure_has_the_keys_of_its_records_in_the_ledger():
+    keys = made("fedsimsup-figure3", **SMALL, clients=4)["keys"]
+    assert sorted(keys) == sorted(row.key for _, row, _ in read_rows(LOCAL / "fedsimsup-figure3.jsonl"))
+    assert made("pfedsim-figure2", **SMALL)["keys"] == []  # its run was measured
 
 
 @pytest.mark.parametrize("what", ["digest_of_modules", "code_digest"])
