@@ -14,9 +14,9 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import ClientResult
 from pfl.run import trials
 from pipeline.figures import figure_runs
-from pipeline.figures.figure import FigureChanges
+from pipeline.figures.figure import FigureChanges, load_figure
 from pipeline.figures.make import answered, make
-from pipeline.figures.plots import clients
+from pipeline.figures.plots import clients, distances
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.ledger import LOCAL
@@ -87,6 +87,16 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
     assert {(point.series, point.x, point.value) for point in numbers.points} == {
         *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0))
     }
+
+
+@pytest.mark.parametrize(("at", "shown"), [([1, 3], [1]), ([], [2]), ([3], [2])])
+def test_distances_are_shown_at_the_rounds_named_or_else_at_the_last(at, shown):
+    figure = load_figure("pfedcs-figure1").model_copy(update={"at": at})
+    matrix, same = [[0.0, 1.0], [1.0, 0.0]], [[True, True], [True, True]]
+    measured = [{"round": number, "distances": matrix, "same": same} for number in (1, 2)]
+    numbers = distances.measure(SimpleNamespace(figure=figure, measurements=lambda _: [(None, [measured])]))
+    assert [panel for panel in numbers.panels if panel != distances.GROUPS] == [f"round {n}" for n in shown]
+    assert len(distances.draw(figure, numbers).axes) == 3  # the matrix, the means by round, and the colours
 
 
 def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch):
