@@ -188,7 +188,8 @@ def limited_to_colours(summary: Summary, drawn: Callable[[Entry], object]) -> Ca
         scores = [entry.score.mean for entry in line.entries.values() if entry.score]
         return float(np.mean(scores)) if scores else -np.inf
 
-    rows = {line.row for line in sorted(summary.pinned, key=height, reverse=True)[: len(COLOURS)]}
+    lines = [line for line in summary.pinned if any(map(drawn, line.entries.values()))]
+    rows = {line.row for line in sorted(lines, key=height, reverse=True)[: len(COLOURS)]}
     return lambda entry: bool(drawn(entry)) and entry.row in rows
 
 
