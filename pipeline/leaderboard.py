@@ -52,7 +52,7 @@ def text(board: Board, method: str) -> str:
     for standing in board.standings:
         marks = f"{'→' if standing.row == method else ''} {standing.place}"
         rank = points(standing.rank) + (f" {LEVEL}" if standing.level else "")
-        gap = "" if standing.row == method else standing.difference.shown
+        gap = standing.difference.shown if standing.difference and standing.row != method else ""
         gain = ""
         if standing.gain:
             gain = standing.gain.shown if standing.tuned else "pinned kept"

@@ -1,5 +1,5 @@
 """Quantities of a run that reports show, one per file. Plugins add more through the entry-point group
-`pipeline.columns`.
+`pipeline.columns`, and a project through its folder `plugins/columns/`.
 
 They appear in the section "Clients and costs" of every report and in table.csv, in the order of their names.
 The accuracies of unseen clients and the metrics of a table follow them.

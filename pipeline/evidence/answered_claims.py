@@ -18,8 +18,6 @@ from pipeline.report.summary import blank
 from pipeline.spec.claims import Finding
 from pipeline.spec.paths import PAPERS, REPORTS, figure_names, table_file, table_names
 from pipeline.spec.table import load_table
-from pipeline.store.ledger import PUBLISHED
-from pipeline.store.rows import read_rows
 from pipeline.store.stage_files import stored
 
 
@@ -35,7 +33,8 @@ class AnsweredClaim:
         published: the answer by the paper's own numbers; None for a figure, whose numbers are not printed.
         ours: our answer, and the numbers that show it.
         numbers: the file with our numbers; None if there are none.
-        keys: keys of the ledger's records behind them.
+        keys: keys of the ledger's records behind them; a figure's runs that were measured while they trained
+            have none.
     """
 
     paper: str
@@ -112,7 +111,6 @@ def _about_figures() -> Iterator[AnsweredClaim]:
         figure = load_figure(name)
         content = stored(FIGURES / f"{name}.json")
         answers: list[Any] = answered(content, FIGURES) if content else [{}] * len(figure.claims)
-        keys = tuple(dict.fromkeys(row.key for _, row, _ in read_rows(PUBLISHED / f"{name}.jsonl")))
         for claim, answer in zip(figure.claims, answers, strict=True):
             yield AnsweredClaim(
                 paper=table_file(name).relative_to(PAPERS).parts[0],
@@ -123,5 +121,5 @@ def _about_figures() -> Iterator[AnsweredClaim]:
                 published=None,
                 ours=Finding(answer.get("answer", "open"), answer.get("shown", "")),
                 numbers=str(FIGURES / f"{name}.csv") if content else None,
-                keys=keys if content else (),
+                keys=tuple(content["keys"]) if content else (),
             )

@@ -26,27 +26,17 @@ from pipeline.spec.paths import partition_file, partitions_folder
 from pipeline.spec.table import Table, load_table
 from pipeline.store.stage_files import load_manifest
 
-OWN_TERMS = (
-    *(
-        "arrayShape",
-        "citeAs",
-        "column",
-        "containedIn",
-        "equivalentProperty",
-        "extract",
-        "field",
-        "fileObject",
-    ),
-    *("fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5"),
-    *("parentField", "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate"),
-    *("separator", "source", "subField", "transform"),
-)
+OWN_TERMS = """
+    arrayShape citeAs column containedIn equivalentProperty extract field fileObject fileProperty
+    fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path recordSet references
+    regex repeated replace samplingRate separator source subField transform
+"""
 """Croissant terms to which the context only adds the prefix ``cr:``."""
 
 CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    **{term: f"cr:{term}" for term in OWN_TERMS},
+    **{term: f"cr:{term}" for term in OWN_TERMS.split()},
     "conformsTo": "dct:conformsTo",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},

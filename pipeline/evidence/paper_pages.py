@@ -64,8 +64,9 @@ def _holds(claim: AnsweredClaim) -> bool:
 
 
 def _fails(claim: AnsweredClaim) -> bool:
-    """Whether a claim does not hold somewhere."""
-    return claim.ours.answer in ("refuted", "in part") and not _holds(claim)
+    """Whether a claim is refuted somewhere."""
+    held, run = claim.ours.held or (0, 0)
+    return claim.ours.answer == "refuted" or held + claim.ours.undecided < run
 
 
 def _cost(standing: TableProgress, runs: Mapping[str, PublishedRun]) -> dict[str, Any]:

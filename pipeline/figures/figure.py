@@ -25,7 +25,7 @@ class Figure(Table):
     x: str | None = None
     """The x axis of a sweep: a hyperparameter, or clients."""
     at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
-    """Rounds that are shown; by default the last one or all of them, depending on the plot."""
+    """The rounds whose distances are drawn; the last one if a run has none of them."""
     claims: list[SeriesClaim] = Field(min_length=1)  # type: ignore[assignment]  # about series
 
 

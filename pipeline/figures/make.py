@@ -134,6 +134,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "warnings": _warnings(runs, notes),
         "provenance": _provenance(runs, plot.simulates),
         "command": f"{source}pfl figure {name}{options}",
+        # Runs that were measured while they trained are not in the ledger.
+        "keys": [row.key for row in runs.used if not row.success.measurements],
     }
     texts = {
         "svg": _picture(figure, numbers, notes),

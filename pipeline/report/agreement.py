@@ -195,12 +195,12 @@ def _ours(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) -> 
     if not run or len(run) == len(parts):
         return _whole(claim, by_seed, columns, rows)
     findings = [_whole(part, by_seed, columns, rows) for part in run]
-    held = sum(finding.answer == "confirmed" for finding in findings)
+    held, undecided = (sum(finding.answer == name for finding in findings) for name in ("confirmed", "open"))
     seeds = min((finding.seeds for finding in findings if finding.seeds), default=None)
     against = [finding for finding in findings if finding.answer != "confirmed"]
     shown = "; ".join(finding.shown for finding in (against or findings) if finding.shown)
     shown = shown.replace("not in 1 of 1 column: ", "not ").replace("not in 1 of 1 pair: ", "")
-    return Finding("in part", shown, (held, len(run)), seeds)
+    return Finding("in part", shown, (held, len(run)), seeds, undecided)
 
 
 def _whole(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) -> Finding:
@@ -333,6 +333,8 @@ def _outcome(name: Answer, findings: Sequence[Finding]) -> str:
     if parts := [finding.held for finding in findings if finding.held]:
         held, run = map(sum, zip(*parts, strict=True))
         notes.append(f"in {held} of {amount(run, 'column')} run")
+        if undecided := sum(finding.undecided for finding in findings):
+            notes.append(f"undecided in {undecided}")
     if few := [finding.seeds for finding in findings if finding.seeds]:
         seeds = "one seed" if set(few) == {1} else f"fewer than {SEEDS} seeds"
         notes.append(seeds if len(few) == len(findings) else f"{len(few)} of them with {seeds}")

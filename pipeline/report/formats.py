@@ -213,7 +213,8 @@ def _claim_row(tested: Tested, tuned: bool) -> dict[str, object]:
         finding: Finding = getattr(tested, source)
         row |= {source: finding.answer, f"{source}_shown": finding.shown}
     held, run = tested.ours.held or ("", "")
-    return {**row, "held": held, "run": run, "few_seeds": tested.ours.seeds}
+    undecided = tested.ours.undecided or ""
+    return {**row, "held": held, "run": run, "undecided": undecided, "few_seeds": tested.ours.seeds}
 
 
 def _spread(entry: Entry, sign: str = "±") -> str:

@@ -50,8 +50,9 @@ class Standing:
         place: 1 for the best mean rank; methods with the same mean rank share a place.
         level: whether it cannot be told apart from the first.
         accuracy: mean accuracy in percent.
-        difference: its accuracy minus that of `Board.against`.
-        gain: the accuracy of the selected configuration minus that of the pinned one; None without a search.
+        difference: its accuracy minus that of `Board.against`, over the seeds that both have in all settings;
+            None if there are none.
+        gain: likewise, the selected configuration minus the pinned one; None without a search.
         tuned: number of settings in which a trial was selected.
         scores: the accuracy in each setting.
         moments: the accuracy at each of the `MOMENTS`; None if it is not recorded.
@@ -65,7 +66,7 @@ class Standing:
     rank: float
     level: bool
     accuracy: float
-    difference: PairedDifference
+    difference: PairedDifference | None
     gain: PairedDifference | None
     tuned: int
     scores: Mapping[str, Score]
@@ -126,7 +127,7 @@ class Board:
             sentences.append(f"Its lead over {baseline} is {signed(gap.mean)} points{interval}.")
         level = [standing for standing in others if standing.level]
         if level:
-            ranks = amount(len(self.summary.table.seeds) * len(self.summary.settings), "rank")
+            ranks = amount(sum(score.seeds for score in first.scores.values()), "rank")
             sentences.append(
                 f"With {ranks} per method, Nemenyi's test separates it from {len(others) - len(level)} of "
                 f"the {len(others)} others ({LEVEL}: not separated)."
@@ -160,7 +161,9 @@ class Board:
         table, records, settings = self.summary.table, self.summary.rows, self.summary.settings
         networks = {record.config["model"] for record in records}
         datasets = {table.datasets[name] for name in settings}  # a record keeps the earlier name
-        seeds = amount(len(table.seeds), "seed")
+        counts = [score.seeds for score in self.standings[0].scores.values()]
+        fewest, most = min(counts), max(counts)
+        seeds = amount(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
         lines = [
             f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "
             f"in {amount(len(settings), 'way')} ({'; '.join(settings.values())}), with {seeds} each. "
@@ -188,7 +191,6 @@ def board(summary: Summary) -> Board | None:
     complete = [line for line in lines.values() if settings and _complete(line, settings)]
     if len(complete) < 3:
         return None
-    accuracies = {line.row: _accuracies(line, settings) for line in complete}
     ranks = _ranks(complete, settings)
     if ranks is None:
         return None
@@ -202,7 +204,7 @@ def board(summary: Summary) -> Board | None:
         before = [pinned[line.row].entries[name] for name in settings]
         gain = None
         if line.configuration == "selected":
-            gain = _difference(accuracies[line.row], _accuracies(pinned[line.row], settings))
+            gain = _difference(line, pinned[line.row], settings)
         rank = ranks.means[line.label]
         return Standing(
             place=1 + sum(round(other, 9) < round(rank, 9) for other in ranks.means.values()),
@@ -211,8 +213,8 @@ def board(summary: Summary) -> Board | None:
             method=line.method,
             rank=rank,
             level=line is best or line.label in level,
-            accuracy=float(accuracies[line.row].mean()),
-            difference=_difference(accuracies[line.row], accuracies[subtracted.row]),
+            accuracy=statistics.fmean(entry.score.mean for entry in entries if entry.score),
+            difference=_difference(line, subtracted, settings),
             gain=gain,
             tuned=sum(
                 after.parameters != first.parameters for after, first in zip(entries, before, strict=True)
@@ -226,8 +228,9 @@ def board(summary: Summary) -> Board | None:
         )
 
     over_baseline = untuned = None
-    if BASELINE in accuracies and best.row != BASELINE:
-        over_baseline = _difference(accuracies[best.row], accuracies[BASELINE])
+    baseline = next((line for line in complete if line.row == BASELINE), best)
+    if best is not baseline:
+        over_baseline = _difference(best, baseline, settings)
     before = [line for line in summary.pinned if _complete(line, settings)]
     if summary.selected and len(before) == len(complete):
         of_pinned = _ranks(before, settings)
@@ -277,21 +280,26 @@ def _complete(line: Line, settings: Iterable[str]) -> bool:
     return all(line.entries[name].is_ranked for name in settings)
 
 
-def _accuracies(line: Line, settings: Iterable[str]) -> np.ndarray:
-    """An array (settings, seeds), in percent."""
-    return np.array([list(line.entries[name].by_seed.values()) for name in settings])
+def _by_seed(line: Line, settings: Iterable[str]) -> list[dict[int, float]]:
+    """The accuracies of each setting by seed, in percent."""
+    return [line.entries[name].by_seed for name in settings]
 
 
 def _ranks(lines: Sequence[Line], settings: Sequence[str]) -> Ranks | None:
-    """Mean ranks over the pairs of a setting and a seed."""
-    accuracies = np.array([_accuracies(line, settings) for line in lines])
-    over = f"{amount(len(settings), 'setting')} with {amount(accuracies.shape[2], 'seed')} each"
-    return ranks_of([line.label for line in lines], accuracies.reshape(len(lines), -1).T, over)
+    """Mean ranks over the pairs of a setting and a seed; all ``lines`` have the seeds of a setting."""
+    columns = zip(*(_by_seed(line, settings) for line in lines), strict=True)
+    accuracies = [[of_line[seed] for of_line in column] for column in columns for seed in column[0]]
+    over = amount(len(accuracies), "pair") + " of a setting and a seed"
+    return ranks_of([line.label for line in lines], np.array(accuracies), over)
 
 
-def _difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
-    """The first minus the second, averaged over the settings and paired by seed."""
-    return mean_difference((first - second).mean(axis=0).tolist())
+def _difference(first: Line, second: Line, settings: Sequence[str]) -> PairedDifference | None:
+    """The first minus the second, averaged over the settings and paired by the seeds that both have in each;
+    None if there is no such seed."""
+    ours, theirs = _by_seed(first, settings), _by_seed(second, settings)
+    seeds = sorted(set.intersection(*map(set, (*ours, *theirs))))
+    gaps = [statistics.fmean(a[seed] - b[seed] for a, b in zip(ours, theirs, strict=True)) for seed in seeds]
+    return mean_difference(gaps) if gaps else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

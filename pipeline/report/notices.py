@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pfl.core.text import amount
 from pipeline.report.formats import DAGGER, grouped
 from pipeline.report.summary import Summary
-from pipeline.report.verdicts import Status, judge, rule
+from pipeline.report.verdicts import JUDGED, Status, judge, rule
 from pipeline.spec.axes import AVERAGE
 from pipeline.spec.fingerprints import is_current
 from pipeline.spec.reported import Evaluation
@@ -86,6 +86,7 @@ def assumption(summary: Summary) -> str:
         for entry in summary.compared
         if entry.published
         and entry.verdict
+        and entry.verdict.name in JUDGED
         and judge(entry.score, entry.status, entry.published, None).name != entry.verdict.name
     ]
     rest = "; ".join(hanging)

@@ -290,7 +290,8 @@ def _finding(row: Mapping[str, str]) -> Finding:
     """The outcome of a claim, from a line of a claims.csv."""
     held = (int(row["held"]), int(row["run"])) if row.get("run") else None
     seeds = int(row["few_seeds"]) if row.get("few_seeds") else None
-    return Finding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
+    undecided = int(row.get("undecided") or 0)
+    return Finding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds, undecided)
 
 
 def report_rows(path: Path) -> list[dict[str, Any]]:

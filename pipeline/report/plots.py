@@ -127,7 +127,7 @@ def convergence(summary: Summary) -> Canvas:
 
     from matplotlib.ticker import MaxNLocator
 
-    drawn = limited_to_colours(summary, attrgetter("simulated"))
+    drawn = limited_to_colours(summary, lambda entry: entry.simulated and entry.evaluation.is_accuracy)
     figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=drawn)
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -165,7 +165,10 @@ def clients(summary: Summary) -> Canvas:
 
 
 def communication(summary: Summary) -> Canvas:
-    """Final accuracy against the total traffic of all clients."""
+    """Final accuracy against the total traffic of all clients; not of entries that report something else."""
+
+    def drawn(entry: Entry) -> bool:
+        return bool(entry.rows) and entry.evaluation.is_accuracy
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         assert entry.score is not None
@@ -176,8 +179,8 @@ def communication(summary: Summary) -> Canvas:
         axes.update_datalim([(0, y)])
         axes.autoscale_view()
 
-    figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)")
-    legend(figure, summary, curves=False)
+    figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)", drawn=drawn)
+    legend(figure, summary, curves=False, drawn=drawn)
     return figure
 
 
@@ -188,7 +191,8 @@ def limited_to_colours(summary: Summary, drawn: Callable[[Entry], object]) -> Ca
         scores = [entry.score.mean for entry in line.entries.values() if entry.score]
         return float(np.mean(scores)) if scores else -np.inf
 
-    rows = {line.row for line in sorted(summary.pinned, key=height, reverse=True)[: len(COLOURS)]}
+    lines = [line for line in summary.pinned if any(map(drawn, line.entries.values()))]
+    rows = {line.row for line in sorted(lines, key=height, reverse=True)[: len(COLOURS)]}
     return lambda entry: bool(drawn(entry)) and entry.row in rows
 
 

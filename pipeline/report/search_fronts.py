@@ -61,23 +61,24 @@ def headings(objectives: Sequence[str]) -> list[str]:
 def draw(summary: Summary) -> dict[str, str]:
     """A plot for each objective other than accuracy, SVG text by name; none for a single objective."""
     names = dict.fromkeys(name for objectives in fronts(summary) for name in objectives[1:])
-    return {f"front-{name}": _front(summary, name) for name in names}
+    return {f"front-{name}": as_svg(front)(summary, name) for name in names}
 
 
-@as_svg
-def _front(summary: Summary, name: str) -> Canvas:
+def front(summary: Summary, name: str) -> Canvas:
     """Accuracy against another objective: a marker per trial, and a line through the front."""
 
-    def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        points = [p for p in _points(summary, entry.setting, entry.row) if name in p.values]
-        front = sorted((p.values[name], p.values["accuracy"]) for p in points if p.is_on_front)
-        if points:
-            every = [(point.values[name], point.values["accuracy"]) for point in points]
-            axes.plot(*zip(*every, strict=True), look.marker, color=look.colour, alpha=0.35, markersize=4)
-            axes.plot(*zip(*front, strict=True), look.marker, ls=look.dash, color=look.colour, markersize=6)
+    def drawn(entry: Entry) -> list[FrontPoint]:
+        return [point for point in _points(summary, entry.setting, entry.row) if name in point.values]
 
-    figure = panels(summary, panel, COLUMNS[name].heading, "Validation accuracy (%)")
-    legend(figure, summary)
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        points = drawn(entry)
+        every = [(point.values[name], point.values["accuracy"]) for point in points]
+        best = sorted(place for place, point in zip(every, points, strict=True) if point.is_on_front)
+        axes.plot(*zip(*every, strict=True), look.marker, color=look.colour, alpha=0.35, markersize=4)
+        axes.plot(*zip(*best, strict=True), look.marker, ls=look.dash, color=look.colour, markersize=6)
+
+    figure = panels(summary, panel, COLUMNS[name].heading, "Validation accuracy (%)", drawn=drawn)
+    legend(figure, summary, drawn=drawn)
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import attrgetter
+from itertools import cycle
 
 from pipeline.report.plots import (
     GRID,
@@ -29,7 +29,7 @@ def draw(summary: Summary) -> dict[str, str]:
     """Plots of the searches, SVG text by name; none without a search."""
     if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
         return {}
-    return {"search": _cost(summary), "slices": _slices(summary)}
+    return {"search": as_svg(cost)(summary), "slices": as_svg(slices)(summary)}
 
 
 def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
@@ -54,29 +54,29 @@ def progress(steps: Sequence[RecordedStep]) -> list[tuple[int, float]]:
     return curve
 
 
-@as_svg
-def _cost(summary: Summary) -> Canvas:
-    steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
+def cost(summary: Summary) -> Canvas:
+    """The best accuracy of each search by the samples that it has trained on."""
+    curves = {(cell.setting, cell.row): progress(cell.search) for cell in summary.results.cells}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        curve = progress(steps[entry.setting, entry.row])
+        curve = curves[entry.setting, entry.row]
         spent = [samples / 1e6 for samples, _ in curve]
         axes.step(
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    drawn = limited_to_colours(summary, attrgetter("rows"))
+    drawn = limited_to_colours(summary, lambda entry: entry.rows and curves[entry.setting, entry.row])
     labels = "Training samples (million)", "Best validation accuracy so far (%)"
     figure = panels(summary, panel, *labels, drawn=drawn)
     legend(figure, summary, drawn=drawn)
     return figure
 
 
-@as_svg
-def _slices(summary: Summary) -> Canvas:
+def slices(summary: Summary) -> Canvas:
     """A row of panels per method, a panel per parameter; methods share rows if each has one parameter.
 
-    A marker is a trial at the last round that it reached with the first seed, larger for later rounds.
+    A marker is a trial at the last round that it reached with the first seed, larger for later rounds; its
+    shape is the setting.
     """
     by_row = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
     rows = [
@@ -89,20 +89,21 @@ def _slices(summary: Summary) -> Canvas:
     figure = wide_figure(1.9 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), max(map(len, rows)), squeeze=False)
     look = looks(summary.pinned)
+    markers = dict(zip(summary.settings, cycle("osD^vPX*"), strict=False))
     for row, places in zip(rows, grid, strict=True):
         for axes in places[len(row) :]:
             axes.remove()
         labelled = ""
         for axes, (line, name, declared) in zip(places, row, strict=False):
-            of_method = [cell.search for cell in summary.results.cells if cell.row == line.row]
-            for number, steps in enumerate(of_method):
-                shown = [step for step in last_steps(steps) if name in step.params]
+            of_method = [result for result in summary.results.cells if result.row == line.row]
+            for result in of_method:
+                shown = [step for step in last_steps(result.search) if name in step.params]
                 axes.scatter(
                     [step.params[name] for step in shown],
                     [step.value for step in shown],
                     s=[30 * step.until / max(other.until for other in shown) for step in shown],
                     color=look[line.row].colour,
-                    marker="osD^vPX*"[number % 8],
+                    marker=markers[result.setting],
                     alpha=0.7,
                 )
             if declared.choices is None:

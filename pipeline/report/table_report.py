@@ -40,7 +40,7 @@ from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
 from pipeline.spec.paths import REPORTS, partition_file, report_folder, results_folder, table_file
-from pipeline.store.results import check_metrics, load_results
+from pipeline.store.results import load_results
 
 CAPTIONS = {
     "partial": "The mean is over the seeds with a result and is not ranked.",
@@ -78,11 +78,9 @@ def write_report(table: str, root: Path) -> Path:
         root: the project's root folder.
 
     Raises:
-        InvalidInput: the table has no readable results, other code wrote its metrics, or the folder cannot be
-            written.
+        InvalidInput: the table has no readable results, or the folder cannot be written.
     """
     results = load_results(table, root)
-    check_metrics(results, root)
     whole = summarise(results, root)
     summary = whole.without(whole.empty)
     fronts, front_plots = search_fronts.fronts(summary), search_fronts.draw(summary)

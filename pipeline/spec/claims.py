@@ -28,12 +28,14 @@ class Finding:
         held: for the answer "in part", the numbers of columns in which the claim holds and of columns that
             have run.
         seeds: number of seeds behind our answer if too few; None if they suffice, or the claim is open.
+        undecided: number of columns that have run in which the claim is open.
     """
 
     answer: Answer
     shown: str
     held: tuple[int, int] | None = None
     seeds: int | None = None
+    undecided: int = 0
 
     @property
     def words(self) -> str:
@@ -46,6 +48,7 @@ class Finding:
         if self.held:
             held, run = self.held
             words = f"holds in {held} of {amount(run, 'column')} run"
+            words += f", undecided in {self.undecided}" if self.undecided else ""
         if self.seeds:
             words += " (one seed)" if self.seeds == 1 else f" ({self.seeds} seeds)"
         return words

@@ -12,6 +12,7 @@ decoded, and its key compared with its content, when it is requested. A damaged 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -22,6 +23,7 @@ from typing import NamedTuple
 from pfl.core.files import append_lines
 from pfl.run.sources import Sources
 from pfl.run.trials import Record, checksum_of
+from pipeline.spec.axes import NAME
 from pipeline.store.refusals import refusals
 from pipeline.store.rows import ROWS, Position, RecordHead, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH
@@ -70,6 +72,9 @@ class Ledger:
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl")), *pulled):
             for position, row, checksum in read_rows(path, self._report):
                 if path in pulled and (checksum in checksums or row.error is not None):
+                    continue
+                if path in pulled and not re.fullmatch(NAME, row.table):  # it names the file to copy to
+                    self._report(position, f"{row.table!r} is not the name of a table")
                     continue
                 if checksum is None:
                     lacking.append(position)
@@ -160,7 +165,9 @@ def _line(entry: Position | Record) -> bytes:
 
 
 def publish(table: str) -> None:
-    """Copy a table's records to the file in git, except refused records and those of an edited checkout."""
+    """Copy a table's records to the file in git, except those of failed trials or of an edited checkout, and
+    refused ones.
+    """
     published = PUBLISHED / f"{table}.jsonl"
     there: dict[str, list[Position]] = {}
     checksums: set[str | None] = {None, *refusals()}

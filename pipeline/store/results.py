@@ -23,7 +23,6 @@ from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table
 from pipeline.store.rows import ROWS, read_record
 from pipeline.store.scores import reported, score
-from pipeline.store.stage_files import stored
 
 CellStatus = Literal["done", "partial", "diverged", "failed"]
 
@@ -275,19 +274,6 @@ def metrics_of(results: Results) -> dict[str, Any]:
     scores = {cell.cell: score(cell.pinned.rows, cell.evaluation) for cell in results.cells}
     means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
     return {"table": results.table, **means}
-
-
-def check_metrics(results: Results, root: Path) -> None:
-    """Check that `metrics.json` has the numbers of ``results``, so that a report shows no others.
-
-    Raises:
-        InvalidInput: it has others, because other code wrote it.
-    """
-    path = root / results_folder(results.table) / "metrics.json"
-    written = stored(path)
-    if written is not None and written != metrics_of(results):
-        accepted = f"the numbers of {ROWS}; `{forced_sweep(results.table)}` writes both again"
-        raise InvalidInput("metrics", str(path), accepted)
 
 
 def failures(results: Results) -> str:

@@ -59,7 +59,8 @@ def reported(record: Record, evaluation: Evaluation) -> float:
         return similarities[evaluation.measure][first][second]
     if evaluation.clients:
         return _over_clients(metrics.per_client, evaluation)
-    _check_group(metrics.groups, evaluation)
+    if evaluation.group:
+        check_names("evaluation.group", [evaluation.group], metrics.groups)
     moment = evaluation.moment_of(metrics.headline)
     check_names("evaluation.moment", [moment], metrics.moments)
     return metrics.reached(evaluation.metric, moment, evaluation.group).value(evaluation.which)
@@ -70,12 +71,10 @@ def curve(record: Record, evaluation: Evaluation) -> list[tuple[int, float]]:
     average = evaluation.metric
     if average == "seconds_per_sample" or average == "similarity" or evaluation.clients:  # noqa: PLR1714
         return []
-    metrics = record.metrics
-    _check_group(metrics.groups, evaluation)
-    moment = evaluation.moment_of(metrics.headline)
+    moment = evaluation.moment_of(record.metrics.headline)
     return [
         (entry.round, entry.of(evaluation.group)[moment].average(average))
-        for entry in metrics.rounds
+        for entry in record.metrics.rounds
         if moment in entry.moments
     ]
 
@@ -96,11 +95,6 @@ def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:
             if client.accuracy is not None:
                 accuracies.setdefault(client.client, []).append(client.accuracy)
     return accuracies
-
-
-def _check_group(groups: Sequence[str], evaluation: Evaluation) -> None:
-    if evaluation.group:
-        check_names("evaluation.group", [evaluation.group], groups)
 
 
 def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) -> float:

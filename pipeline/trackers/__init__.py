@@ -1,4 +1,6 @@
-"""Experiment trackers, one per file. A plugin adds one through the entry-point group `pipeline.trackers`."""
+"""Experiment trackers, one per file. Plugins add more through the entry-point group `pipeline.trackers`, and
+a project through its folder `plugins/trackers/`.
+"""
 
 from __future__ import annotations
 

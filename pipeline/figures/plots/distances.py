@@ -19,11 +19,13 @@ SAME, OTHERS = "same classes", "other classes"
 def measure(runs: FigureRuns) -> Numbers:
     """D at the figure's rounds, with a row and a column per client; its mean over pairs at every round."""
     ((_, per_seed),) = runs.measurements(probe)
+    rounds = [measurement["round"] for measurement in per_seed[0]]
+    shown = set(rounds).intersection(runs.figure.at) or rounds[-1:]
     points, means = [], []
     for together in zip(*per_seed, strict=True):
         number = together[0]["round"]
         matrix = np.mean([measurement["distances"] for measurement in together], axis=0)
-        if number in runs.figure.at:
+        if number in shown:
             names = [f"client {row}" for row in range(len(matrix))]
             points += matrix_points(f"round {number}", names, matrix)
         distinct = ~np.eye(len(matrix), dtype=bool)

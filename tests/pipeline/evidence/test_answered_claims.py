@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.evidence.answered_claims import write_claims
+from pipeline.evidence.published_runs import published_runs
 from pipeline.spec.papers import paper_names
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.rows import read_rows
@@ -41,6 +42,16 @@ def test_an_answer_other_than_open_names_numbers_and_records_that_exist(claims):
         assert (ROOT / claim["report"]).is_file()
         assert claim["keys"] or claim["kind"] == "figure"
         assert set(claim["keys"]) <= known
+
+
+def test_the_keys_of_a_figure_are_of_the_runs_that_it_was_drawn_from(claims, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    runs, drawn = published_runs(), [claim for claim in claims if claim["kind"] == "figure" and claim["keys"]]
+    assert {"fedcac-figure5", "fedsimsup-figure2", "spfl-figure6"} <= {claim["name"] for claim in drawn}
+    for claim in drawn:
+        seconds = sum(runs[key].measured.wall_seconds for key in claim["keys"])
+        provenance = json.loads(Path(claim["numbers"]).with_suffix(".json").read_text())["provenance"]
+        assert provenance["Time"] == [f"{seconds:.0f} s in {len(claim['keys'])} simulations"]
 
 
 def test_a_claim_about_what_has_not_run_is_open_and_has_no_evidence(claims):

@@ -8,11 +8,12 @@ import re
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.evidence.answered_claims import answered_claims
+from pipeline.evidence.answered_claims import AnsweredClaim, answered_claims
 from pipeline.evidence.checklists import checklists
 from pipeline.evidence.paper_pages import paper_pages
 from pipeline.evidence.published_runs import cost, published_runs
 from pipeline.report.formats import cell
+from pipeline.spec.claims import Finding
 from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import REPORTS
 from pipeline.store.ledger import PUBLISHED
@@ -50,7 +51,23 @@ def test_each_paper_has_a_page_on_which_each_of_its_claims_stands_once(pages):
             assert section == expected[claim.ours.answer]
         else:
             held, run = claim.ours.held
-            assert section == ("What holds" if held == run else "What does not hold")
+            failed = run - held - claim.ours.undecided
+            assert section == (
+                "What does not hold" if failed else "What holds" if held == run else "What is open"
+            )
+
+
+def test_a_claim_that_is_undecided_in_some_columns_and_refuted_in_none_is_open(monkeypatch):
+    def claim(held: int, undecided: int) -> AnsweredClaim:
+        ours = Finding("in part", "", (held, 2), None, undecided)
+        source = f"{held} held, {undecided} undecided"
+        return AnsweredClaim("pfedsim", "table", "pfedsim-table6", "best", source, None, ours, None, ())
+
+    claims = [claim(2, 0), claim(1, 1), claim(1, 0)]
+    monkeypatch.setattr("pipeline.evidence.paper_pages.answered_claims", lambda: claims)
+    text = sections(paper_pages()["pfedsim"])
+    for shown, section in zip(claims, ("What holds", "What is open", "What does not hold"), strict=True):
+        assert shown.source in text[section]
 
 
 def test_the_cost_of_a_table_is_that_of_the_runs_behind_its_report(pages):

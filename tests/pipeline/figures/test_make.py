@@ -14,12 +14,13 @@ from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import ClientResult
 from pfl.run import trials
 from pipeline.figures import figure_runs
-from pipeline.figures.figure import FigureChanges
+from pipeline.figures.figure import FigureChanges, load_figure
 from pipeline.figures.make import answered, make
-from pipeline.figures.plots import clients
+from pipeline.figures.plots import clients, distances
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
-from pipeline.store.rows import read_record
+from pipeline.store.ledger import LOCAL
+from pipeline.store.rows import read_record, read_rows
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
@@ -88,6 +89,16 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
     }
 
 
+@pytest.mark.parametrize(("at", "shown"), [([1, 3], [1]), ([], [2]), ([3], [2])])
+def test_distances_are_shown_at_the_rounds_named_or_else_at_the_last(at, shown):
+    figure = load_figure("pfedcs-figure1").model_copy(update={"at": at})
+    matrix, same = [[0.0, 1.0], [1.0, 0.0]], [[True, True], [True, True]]
+    measured = [{"round": number, "distances": matrix, "same": same} for number in (1, 2)]
+    numbers = distances.measure(SimpleNamespace(figure=figure, measurements=lambda _: [(None, [measured])]))
+    assert [panel for panel in numbers.panels if panel != distances.GROUPS] == [f"round {n}" for n in shown]
+    assert len(distances.draw(figure, numbers).axes) == 3  # the matrix, the means by round, and the colours
+
+
 def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch):
     def failing(scheduler, resources, watch) -> None:
         scheduler.fail(scheduler.next(), "ValueError: no")
@@ -110,6 +121,12 @@ def test_nothing_is_run_twice(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
             assert made(name, **SMALL, clients=4) == first
+
+
+def test_a_figure_has_the_keys_of_its_records_in_the_ledger():
+    keys = made("fedsimsup-figure3", **SMALL, clients=4)["keys"]
+    assert sorted(keys) == sorted(row.key for _, row, _ in read_rows(LOCAL / "fedsimsup-figure3.jsonl"))
+    assert made("pfedsim-figure2", **SMALL)["keys"] == []  # its run was measured
 
 
 @pytest.mark.parametrize("what", ["digest_of_modules", "code_digest"])

@@ -6,6 +6,7 @@ import csv
 import re
 from html import unescape
 
+import numpy as np
 import pytest
 
 from pipeline.report.agreement import (
@@ -16,6 +17,7 @@ from pipeline.report.agreement import (
     answer,
     claims,
     coverage,
+    outcomes,
     rankings,
     resamples,
     tally,
@@ -199,15 +201,15 @@ def test_the_seeds_of_the_cells_that_a_claim_compares_say_how_firm_its_answer_is
     assert (of_all.ours.answer, of_all.ours.seeds) == ("confirmed", 1)
 
 
-def in_columns(settings: int, run: int, claim: dict, seeds: int = 3, **levels: float) -> list:
+def in_columns(settings: int, run: int, claim: dict, seeds: int = 3, **levels: float | np.ndarray) -> list:
     """A claim about a table of several columns of which the first few have run."""
     results = fake_results(methods=3, settings=settings, seeds=seeds)
     results["config"]["claims"] = [{"says": "best", "place": "here", "row": "pfedsim", **claim}]
     columns = list(results["config"]["settings"])
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] in columns[:run]]
     for cell in results["cells"]:
-        level = levels[cell["row"]] + (5 if cell["row"] == "local" and cell["setting"] == columns[1] else 0)
-        reach(cell, *(level + 0.1 * seed for seed in range(seeds)))
+        more = 5 if cell["row"] == "local" and cell["setting"] == columns[1] else 0
+        reach(cell, *(levels[cell["row"]] + more + 0.1 * np.arange(seeds)).tolist())
     return claims(summary_of(results))
 
 
@@ -223,6 +225,15 @@ def test_a_claim_about_columns_that_have_not_run_says_in_how_many_of_the_others_
     assert single.ours.words == "holds in 1 of 1 column run (one seed)"
     (none,) = in_columns(3, 1, {"kind": "margin", "over": "mean", "at_least": 2.0}, **levels)
     assert none.ours.answer == "open"
+
+
+def test_a_claim_does_not_fail_in_a_column_that_the_resamples_leave_undecided():
+    levels = {"local": np.array([69.0, 68.0, 72.0]), "fedavg": 60.0, "pfedsim": 70.0}
+    (single,) = in_columns(3, 1, {"kind": "best"}, **levels)
+    assert single.ours.words == "holds in 0 of 1 column run, undecided in 1"
+    (part,) = in_columns(3, 2, {"kind": "best"}, **levels)
+    assert part.ours.words == "holds in 0 of 2 columns run, undecided in 1"
+    assert outcomes([part.ours]) == "1 in part (in 0 of 2 columns run, undecided in 1)"
 
 
 def test_a_trend_that_fails_in_the_only_pair_of_columns_run_is_a_sentence():

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pipeline.report.leaderboard import board, comma_separated
-from tests.pipeline.fake_results import fake_results, ledger_rows, summary_of
+from tests.pipeline.fake_results import diverge, fake_results, ledger_row, ledger_rows, summary_of
 from tests.pipeline.report.conftest import report_of
 
 ROWS = ("local", "fedavg", "fedprox", "pfedsim")
@@ -70,6 +70,29 @@ def test_the_gain_from_tuning_is_the_selected_minus_the_pinned_configuration():
     first, second, *_ = board(summary_of(leaderboard())).standings
     assert (first.gain.mean, first.gain.pairs, first.gain.over) == (pytest.approx(11.0), 3, "seed")
     assert second.gain.mean == 0
+
+
+def test_settings_may_have_seeds_of_their_own():
+    results = fake_results(4, 2, seeds=3)
+    seeds = dict(zip(results["config"]["settings"], ((0, 1, 2), (1, 5)), strict=True))
+    for cell in results["cells"]:
+        cell["pinned"]["records"] = [
+            ledger_row(cell["cell"], seed, accuracy=PINNED[cell["row"]] + seed)
+            for seed in seeds[cell["setting"]]
+        ]
+    ranked = board(summary_of(results))
+    first, second, *_ = ranked.standings
+    assert (first.row, first.rank, first.accuracy) == ("pfedsim", 1.0, pytest.approx((71 + 73) / 2))
+    assert (second.difference.mean, second.difference.pairs) == (-8.0, 1)  # seed 1
+    assert "With 5 ranks per method" in ranked.advice
+    assert "with 2 to 3 seeds each" in ranked.limits[0]
+
+
+def test_a_seed_that_diverged_only_before_tuning_is_not_paired():
+    results = leaderboard()
+    diverge(next(cell["pinned"] for cell in results["cells"] if cell["row"] == "fedavg"))
+    first = board(summary_of(results)).standings[0]
+    assert (first.gain.mean, first.gain.pairs) == (11.0, 2)
 
 
 def test_the_advice_follows_from_the_numbers():

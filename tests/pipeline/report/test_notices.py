@@ -52,10 +52,10 @@ def test_quantities_other_than_accuracies_are_divided_and_not_ranked(tmp_path):
         assert not any(words in text for words in ("Best</b>", "**Best**", "minus it", "Reproduced: within"))
 
 
-def judged(root, assumed):
+def judged(root, assumed, **published):
     """The report of a table whose row Local has three seeds, 4.3 points below the printed number."""
     copy_numbers(root)
-    published = {"paper": "pfedsim", "table": "3", "seeds": 5, "assumed": assumed}
+    published = {"paper": "pfedsim", "table": "3", "seeds": 5, "assumed": assumed, **published}
     results = fake_results(methods=2, settings=1, seeds=3, published=published)
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
     reach(cell_of(results, "cifar10-0.1/local"), 75, 80, 85)
@@ -68,6 +68,11 @@ def test_verdicts_that_hang_on_an_assumed_number_of_seeds_are_listed(tmp_path):
         said = text.partition("That number of seeds is our assumption; without it, ")[2].partition(".")[0]
         assert "verdict" in said
         assert "Local in CIFAR-10" in said
+
+
+def test_no_verdict_on_a_row_that_cannot_be_compared_hangs_on_an_assumption(tmp_path):
+    for text in judged(tmp_path, assumed=True, incomparable=[{"rows": ["local"], "why": "Other clients."}]):
+        assert "That number of seeds is our assumption; no verdict depends on it." in text
 
 
 def test_a_number_of_seeds_that_the_paper_states_is_no_assumption(tmp_path):

@@ -143,11 +143,11 @@ def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
 
 def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
     (root / "reports/tables/pfedsim-table3/claims.csv").write_text(
-        "claim,place,published,published_shown,ours,ours_shown,held,run,few_seeds\n"
-        "a,here,confirmed,,in part,,2,3,1\nb,here,confirmed,,refuted,,,,\nc,here,confirmed,,open,,,,\n"
+        "claim,place,published,published_shown,ours,ours_shown,held,run,undecided,few_seeds\n"
+        "a,here,confirmed,,in part,,2,4,1,1\nb,here,confirmed,,refuted,,,,,\nc,here,confirmed,,open,,,,,\n"
     )
     answers = line_of(write_overview(root).read_text(), LINK)[-1]
-    assert answers == "1 refuted, 1 in part (in 2 of 3 columns run, one seed), 1 open"
+    assert answers == "1 refuted, 1 in part (in 2 of 4 columns run, undecided in 1, one seed), 1 open"
 
 
 def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):

@@ -38,6 +38,19 @@ def test_where_all_pinned_runs_failed_nothing_is_drawn():
     assert draw(summary_of(results)) == {}
 
 
+@pytest.mark.parametrize("plot", [convergence, communication])
+def test_only_accuracies_are_on_an_axis_of_accuracies(plot):
+    results = fake_results(settings=2, seeds=1)
+    results["config"]["methods"][0]["evaluation"] = {"metric": "seconds_per_sample"}
+    _, second = results["config"]["settings"].values()
+    second["evaluation"] = {"metric": "seconds_per_sample"}
+    figure = plot(summary_of(results))
+    drawn, empty = ({line.get_color() for line in axes.lines} for axes in figure.axes)
+    assert (len(drawn), len(empty)) == (2, 0)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedAvg", "pFedSim"]
+
+
 def test_twelve_methods_look_different_and_do_so_in_every_plot(drawn):
     lines = summary_of(fake_results(methods=12, seeds=1)).pinned
     assert len(set(looks(lines).values())) == 12

@@ -52,6 +52,13 @@ def test_a_plot_for_each_objective_beside_the_accuracy(summary):
     ]
 
 
+def test_rows_without_the_objective_are_not_in_its_plot():
+    content = results(["accuracy"])
+    content["config"]["methods"][0]["search"] = {"trials": 4, "objectives": ["accuracy", "megabytes"]}
+    (legend,) = search_fronts.front(summary_of(content), "megabytes").legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Local"]
+
+
 def test_with_the_accuracy_alone_there_is_no_front():
     alone = summary_of(results(["accuracy"]))
     assert (search_fronts.fronts(alone), search_fronts.draw(alone)) == ({}, {})

@@ -11,9 +11,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pfl.core.errors import InvalidInput
-from pfl.core.files import write_json
 from pipeline.report.table_report import write_report
-from pipeline.store.results import load_results, metrics_of
+from pipeline.store.results import load_results
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
 from tests.pipeline.report.conftest import line_of, realistic, report_of, small
 
@@ -274,20 +273,6 @@ def test_published_ranks_are_shown_where_a_paper_prints_the_numbers(readme, page
         text = (folder / name).read_text()
         assert "Rank tuned" in text
         assert "Rank published" not in text
-
-
-def test_a_report_with_other_numbers_than_the_metrics_is_refused(tmp_path):
-    write_results(fake_results(2, 1, seeds=1), tmp_path)
-    metrics = tmp_path / "results/fake/metrics.json"
-    numbers = metrics_of(load_results("fake", tmp_path))
-    write_json(metrics, numbers)
-    write_report("fake", tmp_path)
-    write_json(metrics, {name: value if name == "table" else value + 0.01 for name, value in numbers.items()})
-    again = r"`dvc repro --force --single-item train-sweep@fake` writes both again"
-    with pytest.raises(
-        InvalidInput, match=rf"metrics: .*metrics\.json .* the numbers of rows\.jsonl; {again}"
-    ):
-        write_report("fake", tmp_path)
 
 
 @pytest.mark.parametrize(

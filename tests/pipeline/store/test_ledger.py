@@ -68,6 +68,17 @@ def test_a_row_that_came_with_results_is_served_and_kept_after_they_are_written_
     assert LOCAL.read_bytes() == stamped(row).to_line() + b"\n"
 
 
+@pytest.mark.parametrize("table", ["../escaped", ".."])
+def test_a_row_that_came_with_results_is_ignored_if_its_table_is_not_a_name(row, table):
+    pulled = Path("results/another/rows.jsonl")
+    pulled.parent.mkdir(parents=True)
+    pulled.write_bytes(stamped(dataclasses.replace(row, table=table)).to_line() + b"\n")
+    ledger = Ledger(SOURCES)
+    assert ledger.get(row.key) is None
+    assert [damage.reason for damage in ledger.damaged] == [f"{table!r} is not the name of a table"]
+    assert not LOCAL.parent.exists()
+
+
 def test_a_row_with_an_error_is_kept_but_never_served(ledger, row):
     ledger.append(dataclasses.replace(row, result=None, error="ValueError: no"))
     assert ledger.get(row.key) is None
