@@ -165,7 +165,7 @@ def test_the_engine_is_all_that_a_simulation_runs_and_no_component_of_its_own():
     assert not any(f"methods/{name}.py" in reached for name in METHODS)
     assert not any(f"models/{name}.py" in reached for name in MODELS)
     kernels = {path.name for path in pfl.run.fingerprint.files_of("kernels")}
-    assert kernels >= {"conv_block.cpp", "conv_block.py", "convolution.py"}
+    assert kernels >= {"conv_block.cpp", "conv_block.py", "triton_kernels.py"}
 
 
 # ---- names ---------------------------------------------------------------------------------------------
