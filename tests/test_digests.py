@@ -178,6 +178,7 @@ def test_the_text_and_the_range_of_a_hyperparameter_count_if_another_function_ta
         "from . import part",
         "from ..mine import part",
         "def g():\n    import mine.part",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n    import mine.part",
     ],
 )
 def test_every_kind_of_import_is_followed(statement, folder):
@@ -187,6 +188,15 @@ def test_every_kind_of_import_is_followed(statement, folder):
     (folder / "sample.py").write_text("import mine.all\n")
     before = digest(folder)
     assert edited(folder, "return 1", "return 2", "mine/part.py") != before
+
+
+def test_modules_that_the_names_of_a_package_include_are_imported_with_a_star(folder):
+    (folder / "mine").mkdir()
+    (folder / "mine/__init__.py").write_text('__all__ = ["part"]\n')
+    (folder / "mine/part.py").write_text("x = 1\n")
+    (folder / "sample.py").write_text("from mine import *\n")
+    before = digest(folder)
+    assert edited(folder, "x = 1", "x = 2", "mine/part.py") != before
 
 
 def test_names_of_modules_count_and_their_folder_does_not(folder):
@@ -233,13 +243,17 @@ def test_neither_names_nor_texts_need_be_in_utf_8(folder):
     assert digest(folder, "package") != before
 
 
-def test_files_in_a_folder_beside_a_module_count_if_it_names_both(folder):
-    (folder / "sample.py").write_text('from pathlib import Path\n\nx = Path("more", "sizes.json")\n')
-    (folder / "more").mkdir()
+@pytest.mark.parametrize("file", ["sample.py", "sample/__init__.py"])
+def test_files_in_a_folder_beside_a_module_count_if_it_names_both(file, folder):
+    (folder / "sample.py").unlink()
+    module = folder / file
+    more = module.with_name("more")
+    more.mkdir(parents=True)
+    module.write_text('from pathlib import Path\n\nx = Path("more", "sizes.json")\n')
     before = digest(folder)
-    (folder / "more/other.json").write_text("1")
+    (more / "other.json").write_text("1")
     assert digest(folder) == before
-    (folder / "more/sizes.json").write_text("1")
+    (more / "sizes.json").write_text("1")
     assert digest(folder) != before
 
 

@@ -103,6 +103,8 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             if len(together) > 1:
+                if folder:
+                    shutil.rmtree(folder, ignore_errors=True)
                 separate += together
                 pending = together + pending
                 continue

@@ -87,6 +87,9 @@ class Code:
         pending = list(modules)
         while pending:
             name = pending.pop()
+            if name.endswith(".*"):  # a package's ``__all__`` may name modules
+                pending += self.package(name[:-2]) if self.is_own(name) else []
+                continue
             if name in files or self._is_outside(name) or excluded(name):
                 continue
             if self.is_own(name) and (path := self.file(name)):
@@ -128,10 +131,12 @@ class Code:
             data |= self._beside(folder, "*")
         for folder in (folder for name in whole for folder in self._folders(name)):
             data |= self._beside(folder, "**/*")
-        for path in files.values():
-            if path.parent not in folders:  # not in a package: only the data files that it names count
+        for path in files.values():  # elsewhere, only the data files that a module names count
+            near = self._beside(path.parent, "*/*")
+            if path.parent not in folders:
+                near = near | self._beside(path.parent, "*")
+            if near:
                 text = path.read_bytes()
-                near = self._beside(path.parent, "*") | self._beside(path.parent, "*/*")
                 data |= {
                     file: name
                     for file, name in near.items()
@@ -313,7 +318,7 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _cache_file() -> Path:
-    files = (Path(__file__), Path(__file__).with_name("syntax.py"))
+    files = map(Path(__file__).with_name, ("digests.py", "families.py", "syntax.py"))
     own = hashed("".join(file.read_text(encoding="utf-8") for file in files))
     return cache_root() / "digests" / f"{sys.implementation.cache_tag}-{own}.json"
 

@@ -179,10 +179,9 @@ class ArrayWriter:
 def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
     """The result of ``read`` on a cache entry's folder; ``write`` creates an absent or damaged entry.
 
-    Several processes may create the same entry at once: each writes to its own folder, and the first to
-    finish renames its folder to the entry's name, in place of a damaged entry. The others then read this
-    one. They take turns by a lock; on a file system without locks, a process whose entry another one replaces
-    at the same moment may fail. Folders left behind by killed processes are removed.
+    Several processes may create the same entry at once: each writes to its own folder. Under a lock, the
+    first to finish renames its folder to the entry's name, in place of a damaged entry; the others then read
+    that entry. Folders left behind by killed processes are removed.
 
     Raises:
         InvalidInput: the cache folder is not writable or is full.
@@ -211,6 +210,8 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
         except OSError as error:
             if error.errno in _FULL:
                 raise _unwritable(root, error) from error
+            with suppress(*_DAMAGED):
+                return read(folder)  # another process was first, on a file system without locks
             raise
     return read(folder)
 

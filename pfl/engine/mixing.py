@@ -56,7 +56,8 @@ class Average(Summable):
     Attributes:
         weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
         sources: (S,) clients whose last trained value is read instead of the participants'.
-        own: () weight of each client's stored value; `None` means 0. Together with the weights it sums to 1.
+        own: () weight of each client's value before this round's training; `None` means 0. Together with
+            the weights it sums to 1.
     """
 
     weights: Tensor

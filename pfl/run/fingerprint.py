@@ -173,8 +173,8 @@ def metrics_of(names: Iterable[str]) -> list[str]:
 
 
 def components(file: Path | None = None) -> dict[str, str]:
-    """The digest of every component that a file lists: `BUILTIN` (the default) all except those of plugins; a
-    project's the engine, the kernels and those of plugins."""
+    """The digest of every component that a file lists: the engine, the kernels and, in `BUILTIN` (the
+    default), all built-in methods and networks, otherwise those of plugins."""
     project = file not in (None, BUILTIN)
     subjects = [*(f"method {name}" for name in METHODS), *(f"network {name}" for name in MODELS)]
     names = [*SHARED, *(name for name in subjects if is_plugin(name) == project)]

@@ -121,5 +121,5 @@ def _about_figures() -> Iterator[AnsweredClaim]:
                 published=None,
                 ours=Finding(answer.get("answer", "open"), answer.get("shown", "")),
                 numbers=str(FIGURES / f"{name}.csv") if content else None,
-                keys=tuple(content["keys"]) if content else (),
+                keys=tuple(content.get("keys", ())) if content else (),
             )

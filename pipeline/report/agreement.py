@@ -28,7 +28,8 @@ CLAIM_RULE = (
     f"{POINTS:g} points, like the numbers behind it, but must have the same sign. With {SEEDS} seeds or "
     f"more, an answer requires that at least {FIRM:.0%} of all bootstrap resamples of the seeds agree, and "
     "is open otherwise. With fewer, it states the number of seeds. If a claim is about columns that have not "
-    "run, the answer states in how many of the others it holds; two columns that it compares count as one."
+    "run, the answer states in how many of the others it holds, and in how many it is undecided; two columns "
+    "that it compares count as one. It is open while a number that it compares is missing."
 ).replace("%", " %")
 
 
@@ -216,8 +217,10 @@ def _whole(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) ->
         return replace(finding, seeds=fewest)
     agree = total = 0
     for draw, weight in resamples(seeds):
-        total += weight
-        agree += weight * (claim.test(_means(there, draw), columns, rows, POINTS).answer == finding.answer)
+        answer = claim.test(_means(there, draw), columns, rows, POINTS).answer
+        if answer != "open":  # a draw may have no seed of some cell
+            total += weight
+            agree += weight * (answer == finding.answer)
     if agree >= FIRM * total:
         return finding
     share = 100 * agree / total

@@ -258,7 +258,8 @@ def panels(
             if drawn(entry):
                 panel(axes, entry, look[entry.row])
         if not any(map(drawn, entries)):
-            axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", color=MUTED)
+            text = "nothing to draw" if any(entry.score for entry in entries) else "no results"
+            axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=MUTED)
         if number + across >= len(settings):
             axes.set_xlabel(x)
             axes.tick_params(labelbottom=True)  # also above an unused panel

@@ -52,7 +52,9 @@ class _TableClaim(Claim):
         check_names("claims.among", self.among, rows)
 
     def test(self, values: Values, columns: Labels, rows: Labels, tolerance: float = 0.0) -> Finding:
-        """Test the claim on printed numbers, or on ours; it is open if a number that it compares is missing.
+        """Test the claim on printed numbers, or on ours.
+
+        It is open if a number that it compares is missing; the finding names the first, unless all are.
 
         Args:
             values: a cell without a number is absent.
@@ -60,8 +62,12 @@ class _TableClaim(Claim):
             tolerance: points by which a margin may fall short of the paper's.
         """
         compared = self.compared(columns, rows)
-        if not compared or not compared <= values.keys():
+        missing = [place for place in product(columns, rows) if place in compared - values.keys()]
+        if len(missing) == len(compared):
             return Finding("open", "")
+        if missing:
+            setting, row = missing[0]
+            return Finding("open", f"no number of {rows[row]} in {columns[setting]}")
         about = {name: columns[name] for name in self.settings or columns}
         return self._tested(values, about, rows, tolerance)
 

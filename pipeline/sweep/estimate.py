@@ -147,7 +147,8 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
         device: "cpu" or "cuda".
         workers: processes that share the clients of a round.
     """
-    measured: dict[str, tuple[Speed, int] | None] = {}
+    measured: dict[str, tuple[Speed, int]] = {}
+    tried: set[tuple[str, int]] = set()
     warm: set[object] = set()
     expected = {}
     for cell in scheduler.cells:
@@ -155,9 +156,9 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
         shape, classes = images(cell.cell.dataset)
         kind = _kind(config, (*shape, classes))
         with suppress(Exception, SystemExit):  # for example in a third-party method
-            if kind not in measured and not cell.finished:
-                measured[kind] = None  # if it fails, it is not tried again
-                clients = CLIENTS if device == "cpu" else config.participants(partition.clients)
+            clients = CLIENTS if device == "cpu" else config.participants(partition.clients)
+            if not (kind in measured or (kind, clients) in tried or cell.finished):
+                tried.add((kind, clients))
                 dry = DryRun(config, shape, classes, device, clients)
                 network = config.model, shape, config.batch_size
                 measured[kind] = dry.speed(network not in warm), dry.model_bytes

@@ -52,7 +52,7 @@ class Guard:
         self._asking.join(PERIOD)
 
     def close(self) -> None:
-        """Let the process live, even if Ray has died."""
+        """Do not end the process, even if Ray has died."""
         self._closed.set()
 
     @property

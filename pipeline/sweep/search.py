@@ -177,17 +177,22 @@ class Study:
         self._study = optuna.create_study(
             directions=goals(search.objectives), sampler=self.algorithm.sampler(), storage=self._storage
         )
+        self._ended = False
         # Samplers call it after their last combination; Optuna's works only inside `Study.optimize`.
-        self._study.stop = lambda: None  # type: ignore[method-assign]
+        self._study.stop = self._end  # type: ignore[method-assign]
         self._trials: list[optuna.Trial | None] = []
 
     def ask(self, count: int) -> list[int]:
         """The numbers of at most ``count`` new trials, whose parameters are then in `asked`."""
         first = len(self.asked)
-        new = range(first, int(min(first + count, 1 + self.algorithm.size)))
+        last = first if self._ended else int(min(first + count, 1 + self.algorithm.size))
+        new = range(first, last)
         for number in new:
             self.asked.append(self._ask_one(number))
         return list(new)
+
+    def _end(self) -> None:
+        self._ended = True
 
     def config(self, trial: int) -> Config:
         """The configuration of a trial."""

@@ -20,7 +20,7 @@ def test_a_client_s_networks_have_its_parameters_before_and_after_a_gradient(
         """Reports how far the loss of ``client.net`` is from the loss at the client's parameters."""
 
         def phases(self, server):
-            return (Phase(repeat=2, **{hook: getattr(self, hook)}),)
+            return (Phase(**{hook: getattr(self, hook)}),)
 
         def gradient(self, client, batches):
             (batch,) = batches

@@ -210,7 +210,7 @@ def append_images(
         mode: Pillow's mode: RGB for three channels or L for one.
         size: target size if ``out`` has none; None means that all images already have one size.
         stored: decode with `as_stored`, for a published data set; otherwise with `converted`.
-        columns: ``writer`` or ``domain``, one per image, if there are any.
+        columns: further values by name, one per image, such as its writer.
 
     Raises:
         InvalidInput: an image cannot be decoded, or its size differs from that of the first.

@@ -9,6 +9,7 @@ from html import unescape
 import numpy as np
 import pytest
 
+from pipeline.report import formats
 from pipeline.report.agreement import (
     RESAMPLES,
     CellOutcome,
@@ -25,7 +26,7 @@ from pipeline.report.agreement import (
 from pipeline.report.verdicts import Verdict
 from pipeline.spec.paths import PAPERS, TABLES
 from pipeline.spec.published import published_cells
-from tests.pipeline.fake_results import diverge, fake_results, reach, results_by_row, summary_of
+from tests.pipeline.fake_results import diverge, fail, fake_results, reach, results_by_row, summary_of
 from tests.pipeline.report.conftest import PUBLISHED, line_of, readme_of, realistic, report_of, small
 from tests.repository import copy_numbers
 
@@ -234,6 +235,18 @@ def test_a_claim_does_not_fail_in_a_column_that_the_resamples_leave_undecided():
     (part,) = in_columns(3, 2, {"kind": "best"}, **levels)
     assert part.ours.words == "holds in 0 of 2 columns run, undecided in 1"
     assert outcomes([part.ours]) == "1 in part (in 0 of 2 columns run, undecided in 1)"
+    (line,) = csv.DictReader(formats.claims([part]).splitlines())
+    assert line["undecided"] == "1"
+
+
+def test_a_resample_without_a_number_of_some_cell_does_not_count_against_a_claim():
+    results = results_by_row(local=(90.0,) * 5, fedavg=(60.0,) * 5, pfedsim=(70.0,) * 5)
+    results["config"]["claims"] = [{"says": "best", "place": "here", "kind": "best", "row": "pfedsim"}]
+    local, fedavg, _ = (cell["pinned"] for cell in results["cells"])
+    fail(local, 0, 1)
+    fail(fedavg, 3, 4)
+    (tested,) = claims(summary_of(results))
+    assert tested.ours.answer == "refuted"
 
 
 def test_a_trend_that_fails_in_the_only_pair_of_columns_run_is_a_sentence():

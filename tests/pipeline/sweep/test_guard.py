@@ -35,6 +35,15 @@ def answer(monkeypatch: pytest.MonkeyPatch, nodes: Callable[[], Any]) -> None:
     monkeypatch.setattr(ray, "nodes", nodes)
 
 
+def test_a_ray_that_lives_is_not_complained_about(ended, monkeypatch):
+    monkeypatch.setattr(guard, "SILENCE", 1.0)
+    answer(monkeypatch, lambda: [{"NodeID": HERE, "Alive": True}])
+    with closing(Guard()) as watched, watched:
+        time.sleep(1.5)
+        watched.check()
+    assert not ended
+
+
 @pytest.mark.usefixtures("ended")
 def test_services_that_have_died_are_one_line_that_says_how_to_go_on(monkeypatch):
     answer(monkeypatch, lambda: [{"NodeID": HERE, "Alive": False}, {"NodeID": "another", "Alive": True}])
