@@ -81,16 +81,14 @@ def _normal(node: Any) -> Any:
                 running = (part for part in running if not _is_family(part))
             if inside := [_normal(part) for part in running]:
                 parts.append([name, *inside])
-        elif (
-            value is not None and name not in _NO_MEANING and not (name == "format_spec" and _is_empty(value))
-        ):
+        elif value is not None and name not in _NO_MEANING and not _is_empty(name, value):
             parts.append([name, _normal(value)])
     return parts
 
 
-def _is_empty(value: Any) -> bool:
-    """Whether a format is that of ``f"{x:}"``, which some versions of Python omit."""
-    return isinstance(value, ast.JoinedStr) and not value.values
+def _is_empty(name: str, value: Any) -> bool:
+    """Whether a field is the format of ``f"{x:}"``, which some versions of Python omit."""
+    return name == "format_spec" and isinstance(value, ast.JoinedStr) and not value.values
 
 
 def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:

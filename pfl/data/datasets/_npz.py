@@ -69,7 +69,7 @@ def checked(
         require(plain, f"{column} ({len(samples)}), not {_described(values)}")
 
     def names(key: str, name: str, values: np.ndarray) -> tuple[str, ...]:
-        """The names under ``key``, by default numbers, that the array ``values``, called ``name``, indexes."""
+        """The names under ``key``, by default numbers, that ``values``, the array ``name``, indexes."""
         accepted = f"an array {name} of non-negative integers, one per sample"
         whole = values.dtype.kind in "iu" and values.shape == (len(samples),)
         require(whole, f"{accepted} ({len(samples)}), not {_described(values)}")
