@@ -62,11 +62,11 @@ class _TableClaim(Claim):
             tolerance: points by which a margin may fall short of the paper's.
         """
         compared = self.compared(columns, rows)
-        missing = [place for place in product(columns, rows) if place in compared - values.keys()]
+        missing = compared - values.keys()
         if len(missing) == len(compared):
             return Finding("open", "")
         if missing:
-            setting, row = missing[0]
+            setting, row = next(place for place in product(columns, rows) if place in missing)
             return Finding("open", f"no number of {rows[row]} in {columns[setting]}")
         about = {name: columns[name] for name in self.settings or columns}
         return self._tested(values, about, rows, tolerance)
