@@ -66,9 +66,15 @@ def draw(summary: Summary) -> dict[str, str]:
 
 def front(summary: Summary, name: str) -> Canvas:
     """Accuracy against another objective: a marker per trial, and a line through the front."""
+    trials = {
+        (cell.setting, cell.row): [
+            point for point in _points(summary, cell.setting, cell.row) if name in point.values
+        ]
+        for cell in summary.results.cells
+    }
 
     def drawn(entry: Entry) -> list[FrontPoint]:
-        return [point for point in _points(summary, entry.setting, entry.row) if name in point.values]
+        return trials.get((entry.setting, entry.row), [])
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         points = drawn(entry)
