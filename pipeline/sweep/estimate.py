@@ -163,8 +163,8 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
                 network = config.model, shape, config.batch_size
                 measured[kind] = dry.speed(network not in warm), dry.model_bytes
                 warm.add(network)
-        if outcome := measured.get(kind):
-            speed, model = outcome
+        if kind in measured:
+            speed, model = measured[kind]
             seconds = speed.seconds(config, partition) / workers
             expected[cell.cell.id] = Expected(kind, seconds, model * partition.clients)
     return expected
