@@ -273,7 +273,9 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
 
 
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
-    """The mean of a row's entries once all are done; it has no deviation, as settings are no repetitions."""
+    """The mean of a row's entries once all are done, with the fewest seeds of one of them; it has no
+    deviation, as settings are no repetitions.
+    """
     first = entries[0]
     average = Entry(name, first.row, first.configuration, first.evaluation)
     if any(entry.status == "not selected" for entry in entries):
@@ -281,8 +283,8 @@ def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
     scores = [entry.score for entry in entries if entry.complete and entry.score]
     if len(scores) < len(entries):
         return average
-    mean = statistics.fmean(score.mean for score in scores)
-    return dataclasses.replace(average, status="done", score=Score(mean, None, scores[0].seeds))
+    mean, seeds = statistics.fmean(score.mean for score in scores), min(score.seeds for score in scores)
+    return dataclasses.replace(average, status="done", score=Score(mean, None, seeds))
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:

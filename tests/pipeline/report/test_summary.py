@@ -41,6 +41,15 @@ def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
     assert entry_of(results, "average/local").score is None
 
 
+def test_an_average_has_as_many_seeds_as_the_column_with_the_fewest():
+    results = fake_results(methods=3, settings=2)
+    results["config"]["average"] = {"label": "Mean"}
+    reach(cell_of(results, "cifar10-0.5/fedavg"), 40.0)  # of the ledger, columns may have different seeds
+    score = entry_of(results, "average/fedavg").score
+    assert score is not None
+    assert score.seeds == 1
+
+
 def test_a_time_has_no_rank():
     results = fake_results(methods=3, settings=1)
     results["config"]["evaluation"]["metric"] = "seconds_per_sample"
