@@ -12,7 +12,7 @@ from itertools import combinations_with_replacement
 from typing import get_args
 
 from pfl.core.text import amount
-from pipeline.report.summary import Line, Summary
+from pipeline.report.summary import Entry, Line, Summary
 from pipeline.report.verdicts import JUDGED, NAMES, POINTS, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.published import Published
@@ -51,6 +51,21 @@ class CellOutcome:
     whole: bool = True
 
 
+def one_per_simulation(outcomes: Iterable[CellOutcome]) -> list[CellOutcome]:
+    """All cells but those that are reproduced, higher or lower and share a simulation with another such cell.
+    Of these, the first one over all clients is included, or else the first one.
+    """
+    included = []
+    simulations: set[str] = set()
+    for outcome in sorted(outcomes, key=lambda outcome: not outcome.whole):
+        if outcome.verdict.name in JUDGED:
+            if outcome.keys & simulations:
+                continue
+            simulations |= outcome.keys
+        included.append(outcome)
+    return included
+
+
 @dataclass(frozen=True)
 class Tally:
     """The number of cells per verdict; a simulation counts once.
@@ -58,8 +73,7 @@ class Tally:
     Attributes:
         counts: cells by verdict, in the order of `NAMES`, without verdicts that no cell has.
         provisional: number of provisional cells among those reproduced, higher or lower.
-        shared: number of cells not counted because another has the same simulations. Of such cells, the first
-            one over all clients is counted, or else the first one.
+        shared: number of cells not counted because another has the same simulations (`one_per_simulation`).
     """
 
     counts: dict[Name, int]
@@ -68,19 +82,12 @@ class Tally:
 
     @classmethod
     def of(cls, outcomes: Iterable[CellOutcome]) -> Tally:
-        counts: Counter[Name] = Counter()
-        provisional = shared = 0
-        counted: set[str] = set()
-        for outcome in sorted(outcomes, key=lambda outcome: not outcome.whole):
-            name = outcome.verdict.name
-            if name in JUDGED:
-                if outcome.keys & counted:
-                    shared += 1
-                    continue
-                counted |= outcome.keys
-                provisional += outcome.verdict.provisional
-            counts[name] += 1
-        return cls({name: counts[name] for name in NAMES if counts[name]}, provisional, shared)
+        listed = list(outcomes)
+        counted = one_per_simulation(listed)
+        counts = Counter(outcome.verdict.name for outcome in counted)
+        provisional = sum(outcome.verdict.provisional for outcome in counted)
+        in_order: dict[Name, int] = {name: counts[name] for name in NAMES if counts[name]}
+        return cls(in_order, provisional, len(listed) - len(counted))
 
     def count(self, name: Name) -> int:
         return self.counts.get(name, 0)
@@ -134,7 +141,11 @@ class Tested:
 
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
-    return Tally.of(
+    return Tally.of(_outcomes(summary.compared))
+
+
+def _outcomes(entries: Iterable[Entry]) -> list[CellOutcome]:
+    return [
         CellOutcome(
             entry.published,
             entry.verdict,
@@ -142,13 +153,16 @@ def tally(summary: Summary) -> Tally:
             frozenset(entry.keys),
             entry.evaluation.clients is None,
         )
-        for entry in summary.compared
+        for entry in entries
         if entry.published and entry.verdict
-    )
+    ]
 
 
 def rankings(summary: Summary) -> dict[str, Ranking]:
-    """The rankings by setting, for settings with a different printed cell for each row."""
+    """The rankings by setting, for settings with a different printed cell for each row.
+
+    Rows that share a simulation count as one, because they are a method's clients or repeat its number.
+    """
     rankings = {}
     for setting in summary.columns:
         column = [
@@ -157,10 +171,13 @@ def rankings(summary: Summary) -> dict[str, Ranking]:
             if entry.setting == setting and entry.verdict != Verdict("not comparable")
         ]
         if column and len({entry.published for entry in column}) == len(column):
-            both = [entry for entry in column if entry.score]
-            ours = [entry.score.mean for entry in both if entry.score]
-            theirs = [entry.published.mean for entry in both if entry.published]
-            rankings[setting] = Ranking(kendall(ours, theirs), len(both))
+            pairs = [
+                (outcome.ours, outcome.published.mean)
+                for outcome in one_per_simulation(_outcomes(column))
+                if outcome.ours is not None
+            ]
+            ours, theirs = zip(*pairs, strict=True) if pairs else ((), ())
+            rankings[setting] = Ranking(kendall(ours, theirs), len(pairs))
     return rankings
 
 

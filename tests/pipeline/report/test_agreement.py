@@ -152,6 +152,16 @@ def test_rows_that_share_a_printed_number_have_no_ranking():
     assert not rankings(summary_of(results))
 
 
+def test_rows_that_share_a_simulation_are_one_in_a_ranking():
+    results = fake_results(methods=5, settings=1, seeds=1, published={"paper": "pfedsim", "table": "3"})
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    cells = [cell["pinned"] for cell in results["cells"]]
+    cells[0]["records"] = cells[1]["records"] = cells[3]["records"]
+    results["config"]["methods"][0]["evaluation"] = {"clients": [0, 0]}
+    (ranking,) = rankings(summary_of(results)).values()
+    assert ranking.methods == 3
+
+
 def test_the_agreement_of_the_rankings_is_below_each_column(readme):
     # Of the six pairs, one is the other way round: pFedSim is above Local in the paper.
     assert line_of(readme, "*Kendall's τ (methods)*") == ["0.67 (4)", ""]
