@@ -168,7 +168,7 @@ class Margin(_TableClaim):
         """Whether a margin has the claimed size; the tolerance is for its size, not for its sign."""
         if self.at_least is not None:
             enough = points >= self.at_least - tolerance - EXACT
-            return enough and (points > 0 or self.at_least <= 0)
+            return enough and (points > EXACT or self.at_least <= 0)
         return self.at_most is None or points <= self.at_most + tolerance + EXACT
 
 
@@ -232,7 +232,7 @@ class Trend(_TableClaim):
             for row in compared
             for high, low in zip(self.higher, self.lower, strict=True)
         ]
-        against = [(high, low) for high, low in pairs if values[high] <= values[low]]
+        against = [(high, low) for high, low in pairs if values[high] <= values[low] + EXACT]
         shown = f"in {len(pairs)} of {amount(len(pairs), 'pair')}"
         if against:
             high, low = against[0]

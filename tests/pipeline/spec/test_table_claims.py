@@ -132,6 +132,14 @@ def test_a_trend_is_from_column_to_column():
     assert answer({("a", "one"): 79.5}, kind="trend", of="margin", higher=["a"], lower=["b"]) != "confirmed"
 
 
+def test_equal_margins_are_no_trend():
+    # In floating point, 70.3 - 69.1 is larger than 60.3 - 59.1.
+    changes = {("a", "ours"): 70.3, ("a", "one"): 69.1, ("b", "ours"): 60.3, ("b", "one"): 59.1}
+    claim = {"kind": "trend", "of": "margin", "among": ["one"]}
+    assert answer(changes, **claim, higher=["a"], lower=["b"]) == "refuted"
+    assert answer(changes, **claim, higher=["b"], lower=["a"]) == "refuted"
+
+
 def test_a_trend_may_be_about_several_rows():
     changes = {("b", "two"): 71}
     shown = finding(changes, kind="trend", among=["one", "two"], higher=["a"], lower=["b"]).shown
