@@ -29,7 +29,7 @@ class Column:
 
     Args:
         heading: the heading, with the unit.
-        of: maps a record to its quantity, or to None if the record has none.
+        of: maps a record to its quantity, or to None or NaN if the record has none.
         explanation: a sentence below the table; empty if the heading suffices.
         goal: lets searches optimise the quantity; None if it depends on the clock or the machine.
     """
@@ -40,7 +40,7 @@ class Column:
     goal: Goal | None = None
 
     def quantity(self, record: Record) -> float | None:
-        """The quantity of a record; None if it has none.
+        """The quantity of a record; None if it has none, or NaN.
 
         Raises:
             InvalidInput: ``of`` raises an error, or returns something other than a number or None.
@@ -53,14 +53,13 @@ class Column:
             why = f"{type(error).__name__}: {first_line(error)}"
             accepted = f"a function of a record that returns a number or None ({why})"
             raise InvalidInput("report column", self.heading, accepted) from error
-        return None if value is None else float(value)
+        return None if value is None or math.isnan(value) else float(value)
 
 
 def _metric(name: str, average: Literal["pooled", "client_mean"], record: Record) -> float | None:
-    """A metric other than accuracy (`pfl.client_metrics`); None if it is missing or NaN."""
+    """A metric other than accuracy (`pfl.client_metrics`); None if it is missing."""
     metric = record.metrics.scalars.get(name)
-    value: float = getattr(metric, average) if metric else math.nan
-    return None if math.isnan(value) else value
+    return getattr(metric, average) if metric else None
 
 
 def _unseen(stage: Literal["received", "adapted", "scratch"], record: Record) -> float | None:

@@ -131,6 +131,12 @@ def test_a_plugins_column_that_is_no_number_is_one_clear_line(monkeypatch, funct
     )
 
 
+def test_a_plugins_column_that_is_not_a_number_is_missing(entry):
+    column = Column("Ratio", lambda record: math.nan if record.seed else 3.0)
+    assert [column.quantity(record) for record in entry.rows] == [3.0, None]
+    assert quantity(entry, column) == 3.0
+
+
 def test_a_plugins_column_that_the_csv_has_already_is_beside_it(monkeypatch):
     monkeypatch.setitem(COLUMNS._added, "rank", Column("Rank", lambda _: 7.0))
     rows = list(csv.DictReader(io.StringIO(comma_separated(summary_of(fake_results(methods=2, seeds=1))))))
