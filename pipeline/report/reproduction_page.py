@@ -31,6 +31,11 @@ class CheckedCell:
     pending: Sequence[float]
 
     @property
+    def is_checked(self) -> bool:
+        """Whether there is a number of ours, or every run diverged; an average has no runs of its own."""
+        return bool(self.entry.score or self.entry.simulated)
+
+    @property
     def missing(self) -> str:
         """For example "4 (about 12 min 3 s)"; empty if nothing is pending."""
         return f"{len(self.pending)} (about {duration(sum(self.pending))})" if self.pending else ""
@@ -67,8 +72,8 @@ def write_page(
         "answer": answer(summary, counted, [], []),
         "coverage": coverage(summary, counted),
         "small_print": small_print(summary),
-        "checked": [cell for cell in cells if cell.entry.simulated],
-        "unchecked": [cell for cell in cells if not cell.entry.simulated],
+        "checked": [cell for cell in cells if cell.is_checked],
+        "unchecked": [cell for cell in cells if not cell.is_checked],
         "left_out": [whole.columns[setting] for setting in left_out],
         "incomparable": incomparable(summary),
         "machines": sorted({machine(record.success.hardware) for record in summary.rows}),

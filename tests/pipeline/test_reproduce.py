@@ -125,6 +125,16 @@ def test_the_page_says_what_was_checked_and_what_was_not():
     assert cells()["dir/fedavg"]["runs_pending"] == "2"
 
 
+def test_an_average_is_checked_once_its_columns_are(edit):
+    edit("methods:", "average: {published: {dataset: all}}\nmethods:")
+    numbers = Path("papers/mine/published.csv")
+    numbers.write_text(numbers.read_text() + "mine,1,all,,,5,,fedper,accuracy,93.0,,\n")
+    pfl("reproduce", "small", "--hours", "0.1")
+    checked, unchecked = page().partition("## Checked")[2].split("## Not checked")
+    assert "| Average | FedPer | " in checked
+    assert "Average" not in unchecked
+
+
 def test_what_the_ledger_has_costs_nothing_and_is_shown_as_such(ran):
     pfl("reproduce", "small", "--hours", "0.1")
     ran.clear()
