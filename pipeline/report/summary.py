@@ -36,6 +36,7 @@ class Entry:
         parameters: the configuration's hyperparameters and learning rate.
         rows: the records, one per seed that gave a result.
         diverged: the records of the seeds whose training diverged.
+        averaged: the entries of which it is the mean, if it is in an average column and they are done.
         evaluation: what is reported here.
         published: what the paper prints here; only the pinned configuration is compared with it.
         verdict: the result of that comparison; None if nothing is printed.
@@ -52,19 +53,21 @@ class Entry:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[Record, ...] = ()
     diverged: tuple[Record, ...] = ()
+    averaged: tuple[Entry, ...] = ()
     published: Published | None = None
     verdict: Verdict | None = None
     rank: int | None = None
 
     @property
     def simulated(self) -> tuple[Record, ...]:
-        """The records of the simulations behind the entry."""
+        """The records of the entry's own simulations; an average has none."""
         return self.rows + self.diverged
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The ledger keys of these simulations."""
-        return tuple(record.key for record in self.simulated)
+        """The ledger keys of the simulations behind the entry."""
+        own = tuple(record.key for record in self.simulated)
+        return own + tuple(key for entry in self.averaged for key in entry.keys)
 
     @property
     def mean(self) -> float | None:
@@ -284,7 +287,8 @@ def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
     if len(scores) < len(entries):
         return average
     mean, seeds = statistics.fmean(score.mean for score in scores), min(score.seeds for score in scores)
-    return dataclasses.replace(average, status="done", score=Score(mean, None, seeds))
+    score = Score(mean, None, seeds)
+    return dataclasses.replace(average, status="done", score=score, averaged=tuple(entries))
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:

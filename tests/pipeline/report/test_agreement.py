@@ -83,6 +83,14 @@ def test_of_the_numbers_of_one_simulation_that_over_all_clients_is_counted():
     assert (counted.count("lower"), counted.count("reproduced"), counted.shared) == (1, 0, 1)
 
 
+def test_an_average_counts_no_more_than_the_columns_behind_it():
+    results = fake_results(methods=2, seeds=1, settings=1, published={"paper": "pfedsim", "table": "3"})
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    results["config"]["average"] = {"published": PUBLISHED | {"partition_arg": "alpha=0.5"}}
+    counted = tally(summary_of(results))
+    assert (counted.judged, counted.shared) == (2, 2)
+
+
 def test_rows_that_cannot_be_compared_are_named_with_the_reason(tmp_path):
     copy_numbers(tmp_path)
     results = realistic()
