@@ -66,7 +66,7 @@ class _SeriesClaim(Claim):
 class Highest(_SeriesClaim):
     """A series is highest at its last x, at every x (``everywhere``), or by each series' ``best`` value.
 
-    An x that no other series has does not count.
+    A tie counts as highest, as in tables. An x that no other series has does not count.
     """
 
     kind: Literal["highest"]
@@ -88,7 +88,7 @@ class Highest(_SeriesClaim):
         if self.best:
             values = {name: {0.0: max(points.values())} for name, points in values.items()}
         at = self._at(values) if self.everywhere else [max(self._at(values))]
-        best = {x: max(values, key=lambda name: values[name].get(x, -np.inf)) for x in at}
+        best = {x: max(values, key=lambda name: (values[name].get(x, -np.inf), name == wanted)) for x in at}
         wins = sum(name == wanted for name in best.values())
         if self.everywhere:
             return wins == len(at), f"{labels[wanted]} is highest at {wins} of {len(at)}"

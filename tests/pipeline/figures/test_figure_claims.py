@@ -27,6 +27,13 @@ def answer(shown: dict[str, dict[str, list[float]]] | None = None, /, **claim) -
     return finding(shown, **claim).answer
 
 
+@pytest.mark.parametrize("series", ["a", "b"])
+def test_a_tie_counts_as_highest_whichever_series_comes_first(series):
+    tied = {"one": {"a": [1.0, 2.0], "b": [1.0, 2.0]}}
+    for how in ({}, {"everywhere": True}, {"best": True}):
+        assert answer(tied, kind="highest", series=[series], **how) == "confirmed"
+
+
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
