@@ -29,7 +29,8 @@ CLAIM_RULE = (
     f"more, an answer requires that at least {FIRM:.0%} of all bootstrap resamples of the seeds agree, and "
     "is open otherwise. With fewer, it states the number of seeds. If a claim is about columns that have not "
     "run, the answer states in how many of the others it holds, and in how many it is undecided; two columns "
-    "that it compares count as one. It is open while a number that it compares is missing."
+    "that it compares count as one. It is open while a number that it compares is missing or lacks a seed "
+    "that diverged."
 ).replace("%", " %")
 
 
@@ -198,12 +199,16 @@ def claims(summary: Summary) -> list[Tested]:
 
 
 BySeed = Mapping[Place, Mapping[int, float]]
-"""Our numbers by seed, for each cell that has a score."""
+"""Our numbers by seed, for each cell that has a score and no diverged seed."""
 
 
 def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
-    entries = [e for line in lines for e in line.entries.values() if e.score and e.setting in settings]
-    return {(entry.setting, entry.row): entry.by_seed for entry in entries}
+    entries = [entry for line in lines for name, entry in line.entries.items() if name in settings]
+    return {
+        (entry.setting, entry.row): entry.by_seed
+        for entry in entries
+        if entry.score and not entry.diverged  # the mean of the other seeds would favour the row
+    }
 
 
 def _ours(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) -> Finding:

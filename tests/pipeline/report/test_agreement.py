@@ -24,6 +24,7 @@ from pipeline.report.agreement import (
     tally,
 )
 from pipeline.report.verdicts import Verdict
+from pipeline.spec.claims import Finding
 from pipeline.spec.paths import PAPERS, TABLES
 from pipeline.spec.published import published_cells
 from tests.pipeline.fake_results import diverge, fail, fake_results, reach, results_by_row, summary_of
@@ -255,6 +256,14 @@ def test_a_claim_does_not_fail_in_a_column_that_the_resamples_leave_undecided():
     assert outcomes([part.ours]) == "1 in part (in 0 of 2 columns run, undecided in 1)"
     (line,) = csv.DictReader(formats.claims([part]).splitlines())
     assert line["undecided"] == "1"
+
+
+def test_a_claim_about_a_row_that_diverged_with_some_seeds_is_open():
+    results = results_by_row(local=(60.0,) * 5, fedavg=(61.0,) * 5, pfedsim=(70.0,) * 5)
+    results["config"]["claims"] = [{"says": "best", "place": "Section 5", "kind": "best", "row": "pfedsim"}]
+    diverge(results["cells"][2]["pinned"], seed=4)
+    (tested,) = claims(summary_of(results))
+    assert tested.ours == Finding("open", "no number of pFedSim in CIFAR-10, Dir(0.1)")
 
 
 def test_a_resample_without_a_number_of_some_cell_does_not_count_against_a_claim():
