@@ -53,6 +53,23 @@ def test_loaded_models_have_the_accuracies_of_the_last_evaluation(method, saved,
     np.testing.assert_allclose(accuracies, evaluated)
 
 
+def test_with_unseen_clients_a_model_is_that_of_the_client_s_index_in_the_partition(file, dataset, partition):
+    config = dataclasses.replace(CONFIG, method="local", participation=1.0, unseen=0.4)
+    (result,) = simulate(config, dataset, partition, (1,), Execution(save=str(file)))
+    models = load_models(file)
+    seen, unseen = (
+        [c.client for c in part] for part in (result.metrics.per_client, result.metrics.unseen.per_client)
+    )
+    assert seen != list(range(len(seen)))
+    assert list(models.ids) == seen
+    evaluated = [client.accuracy for client in result.metrics.per_client]
+    np.testing.assert_allclose(models.evaluate(dataset, partition), evaluated)
+    for client, accuracy in zip(seen, evaluated, strict=True):
+        assert models.client(client).evaluate(dataset, partition.test[client]) == pytest.approx(accuracy)
+    said = f"client: {unseen[0]} is not accepted; expected an integer from 0 to 5, one of the 4"
+    assert said in refusal(models.client, unseen[0])
+
+
 def test_the_models_of_each_seed_are_loaded_by_seed(saved, file, dataset, partition):
     results = saved(seeds=(3, 5))
     for result in results:
@@ -250,8 +267,8 @@ def test_a_file_runs_no_code(file, tmp_path):
 
 def test_a_file_of_another_version_is_one_line(saved, file):
     saved()
-    checkpoint.write(file, read_models(file) | {"format": "pfl models, version 0"})
-    assert "of the form 'pfl models, version 1', not 'pfl models, version 0'" in refusal(load_models, file)
+    checkpoint.write(file, read_models(file) | {"format": "pfl models, version 1"})
+    assert "of the form 'pfl models, version 2', not 'pfl models, version 1'" in refusal(load_models, file)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def scores_of(server: Server, method: Method) -> list[np.ndarray]:
 def _metric(name: str, scores: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> ClientMetric:
     """One metric, from the scores and the labels of each client's test samples."""
     tested = [k for k, own in enumerate(labels) if len(own)]
-    if not tested or any(np.isnan(own).any() for own in scores):  # the simulation diverged
+    # After a divergence, scores are NaN or infinite; -inf alone excludes a class.
+    if not tested or not all(np.isfinite(own.max(1)).all() for own in scores):
         return ClientMetric(np.nan, np.nan)
     values = [_value(name, scores[k], labels[k]) for k in tested]
     pooled = _value(name, *(np.concatenate([each[k] for k in tested]) for each in (scores, labels)))

@@ -18,7 +18,7 @@ from pfl.engine import checkpoint
 from pfl.engine.evaluation import evaluated_models, parts
 from pfl.engine.seed_run import SeedRun
 
-FORMAT = "pfl models, version 1"
+FORMAT = "pfl models, version 2"
 
 
 def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: Mapping[str, str]) -> None:
@@ -56,7 +56,8 @@ def read_models(path: Path) -> dict[str, Any]:
         ``config``, ``data``, ``plugins``, and under ``seeds``, for each seed: ``round``;
         ``tensors``, the stored models by name, (clients, *shape), or (1, *shape) if all clients share one;
         ``personal``, in the same form, those that differ in the models evaluated at the method's headline;
-        ``client_state``; and ``train``, the clients' numbers of training samples.
+        ``client_state``; ``train``, the clients' numbers of training samples; and ``ids``, the index of each
+        client in the partition, those of unseen clients at the end.
 
     Raises:
         InvalidInput: there is no such file, it is damaged, or it is of another kind or version.
@@ -89,6 +90,7 @@ def _content(run: SeedRun) -> dict[str, Any]:
         ),
         "client_state": _in_memory(server.client_state),
         "train": [len(samples) for samples in server.federation.train],
+        "ids": list(run.ids),
     }
 
 

@@ -29,7 +29,7 @@ class SeedRun:
         unread: the participants' losses (K,) of each round since the last `read`, on the device.
         losses: the mean loss of each round since the last evaluation; `finish` keeps them.
         held_out: accuracies on the samples held out for early stopping.
-        ids: (n,) the index of each client in the partition.
+        ids: the index of each client in the partition; unseen clients come last.
         test_unseen: evaluates the unseen clients; None if there are none.
     """
 

@@ -138,7 +138,7 @@ class Simulation:
         if first:
             run.known = first.known
         if all_clients:
-            run.ids = all_clients.order.ids[: all_clients.order.seen]
+            run.ids = all_clients.order.ids
             run.test_unseen = partial(unseen.evaluate, server, method, all_clients, new_server)
         self._by_training.setdefault(training, run)
         return run

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pfl.core.errors import InvalidInput
 from pfl.core.rng import hash32
 from pfl.kernels import gpu, gpu_convolution, gpu_layers
 
@@ -52,7 +53,14 @@ class BatchNorm(_BatchNorm, SingleClientMode):
         nn.Module._load_from_state_dict(self, *args)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, ...) to the same shape. Under vmap, each client's running statistics change in place."""
+        """(B, C, ...) to the same shape. Under vmap, each client's running statistics change in place.
+
+        Raises:
+            InvalidInput: in training, a channel has a single value, whose variance is 0.
+        """
+        if self.training and x.numel() == self.num_features:
+            accepted = "at least 2 for this network, whose batch norm sees one value per channel and sample"
+            raise InvalidInput("batch_size", 1, accepted)
         statistics = (self.running_mean, self.running_var)
         if self.training and not self.single_client and gpu.usable(x):
             return gpu_layers.batch_norm(

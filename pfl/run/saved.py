@@ -162,6 +162,7 @@ class SavedModels:
         classes: names of the classes.
         seed: seed of the simulation.
         round: round after which the models were saved.
+        ids: (clients,) the index of each client in the partition, without unseen clients.
         tensors: the stored models by name, (clients, *shape), or (1, *shape) if all clients share one.
     """
 
@@ -170,10 +171,12 @@ class SavedModels:
     classes: tuple[str, ...]
     seed: int
     round: int
+    ids: tuple[int, ...]
     tensors: Mapping[str, Tensor]
     _personal: Mapping[str, Tensor]
     _client_state: State
     _federation: Federation
+    _unseen: int
 
     def __repr__(self) -> str:
         trained = f"{self.config.method}, {self.config.model}, {self.dataset}"
@@ -181,7 +184,7 @@ class SavedModels:
 
     @property
     def clients(self) -> int:
-        """The number of clients."""
+        """The number of clients that have a model."""
         return self._federation.clients
 
     @cached_property
@@ -191,16 +194,21 @@ class SavedModels:
     def client(self, client: int) -> Predictor:
         """The model of a client in the last evaluation of the simulation, at the method's headline moment.
 
+        Args:
+            client: the client's index in the partition.
+
         Raises:
-            InvalidInput: there is no such client.
+            InvalidInput: there is no such client, or it was unseen.
         """
-        if not isinstance(client, int | np.integer) or client not in range(self.clients):
-            raise InvalidInput("client", client, f"an integer from 0 to {self.clients - 1}")
+        if not isinstance(client, int | np.integer) or client not in self.ids:
+            seen = f", one of the {self.clients} that are not unseen clients" if self._unseen else ""
+            raise InvalidInput("client", client, f"an integer from 0 to {self._partitioned - 1}{seen}")
+        row = self.ids.index(client)
         tensors = {
-            name: stack[client if len(stack) > 1 else 0]
+            name: stack[row if len(stack) > 1 else 0]
             for name, stack in {**self.tensors, **self._personal}.items()
         }
-        return self._predictor(tensors, self._method, rows(self._client_state, client))
+        return self._predictor(tensors, self._method, rows(self._client_state, row))
 
     def global_model(self) -> Predictor:
         """The network that all clients share.
@@ -221,6 +229,8 @@ class SavedModels:
     def evaluate(self, dataset: Any, partition: str | Partition | None = None) -> np.ndarray:
         """The accuracy in percent (clients,) of each client's model on a data set, given as for `simulate`.
 
+        It is in the order of `ids`.
+
         Args:
             partition: each client is tested on its own test samples, NaN where it has none; by default all
                 clients are tested on all images.
@@ -230,17 +240,23 @@ class SavedModels:
         """
         if partition is None:
             data = known_data(dataset)
-            return np.array([self.client(client).evaluate(data) for client in range(self.clients)])
-        data, division = divided(dataset, partition, self.clients, (self.seed,))
+            return np.array([self.client(client).evaluate(data) for client in self.ids])
+        data, division = divided(dataset, partition, self._partitioned, (self.seed,))
         tests = of_seed(division, self.seed).test
-        if len(tests) != self.clients:
-            raise InvalidInput("partition", f"{len(tests)} clients", f"{self.clients}, as there are models")
+        if len(tests) != self._partitioned:
+            accepted = f"{self._partitioned}, as in the simulation"
+            raise InvalidInput("partition", f"{len(tests)} clients", accepted)
         return np.array(
             [
-                self.client(client).evaluate(data, samples) if len(samples) else np.nan
-                for client, samples in enumerate(tests)
+                self.client(client).evaluate(data, tests[client]) if len(tests[client]) else np.nan
+                for client in self.ids
             ]
         )
+
+    @property
+    def _partitioned(self) -> int:
+        """The number of clients of the partition."""
+        return self.clients + self._unseen
 
     @cached_property
     def _network(self) -> Network:
@@ -314,18 +330,21 @@ def load_models(
                 raise InvalidInput(name, f"{known}, whose code has changed,", accepted)
         config = validated(config)
         data, own = content["data"], content["seeds"][seed]
+        clients, ids = len(own["train"]), own["ids"]
         models = SavedModels(
             config=config,
             dataset=str(data["name"]),
             classes=tuple(data["classes"]),
             seed=seed,
             round=int(own["round"]),
+            ids=tuple(map(int, ids[:clients])),
             tensors=own["tensors"],
             _personal=own["personal"],
             _client_state=own["client_state"],
             _federation=_federation(config, data, own["train"]),
+            _unseen=len(ids) - clients,
         )
-        models.client(0)
+        models.client(models.ids[0])
     except InvalidInput:
         raise
     except Exception as error:  # other content raises key, type and shape errors

@@ -133,6 +133,10 @@ def simulate_together(
     partitions = [of_seed(partition, seed) for seed in seeds]
     orders = []
     if config.unseen:
+        for own in partitions:  # in the order of the partition, so that an error names the right client
+            part = visible(own)
+            if config.patience:
+                part.with_validation(config.stop_share, dataset.labels, "stop_share")
         orders = [seen_first(own, config.unseen, seed) for own, seed in zip(partitions, seeds, strict=True)]
         partitions = [order.trained for order in orders]
     with numerics(config.precision), threads(execution.threads):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Execution
@@ -76,6 +77,16 @@ def test_a_simulation_that_diverged_has_no_metrics(dataset, partition):
     (result,) = simulate(config, dataset, partition)
     assert result.metrics.diverged_at
     assert math.isnan(result.metrics.client_metrics["recall"].pooled)
+
+
+@pytest.mark.parametrize("bias", [math.inf, math.nan])
+def test_diverged_models_have_no_metrics(bias, dataset, uneven):
+    run = simulation_of(CONFIG, dataset, uneven).runs[0]
+    biases = torch.zeros(len(dataset.classes), dtype=run.server.federation.dtype)
+    biases[1] = bias
+    run.server.store.share("head.bias", biases)
+    metrics = client_metrics(run.server, run.method, list(CLIENT_METRICS))
+    assert all(np.isnan(metric.pooled).all() for metric in metrics.values())
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,16 @@ def test_other_options_hold_for_unseen_clients(options, dataset, partition):
         assert (client.train < len(train)) == ("validation" in options or "patience" in options)
 
 
+@pytest.mark.parametrize("options", [{"validation": 0.3}, {"patience": 1}])
+@pytest.mark.parametrize("own", [1, 3])
+def test_a_client_with_one_sample_is_named_by_its_place_in_the_partition(options, own, dataset, partition):
+    train = list(partition.train)
+    train[own] = train[own][:1]
+    for seed in range(3):
+        with pytest.raises(InvalidInput, match=f"client {own} has only one"):
+            metrics_of(replace(CONFIG, **options), dataset, replace(partition, train=tuple(train)), seed=seed)
+
+
 def test_an_interrupted_simulation_tests_the_same(dataset, partition, checkpointed):
     whole = metrics_of(CONFIG, dataset, partition, replace(checkpointed, checkpoint_dir=None))
     interrupt(3, CONFIG, dataset, partition, (0,), checkpointed)

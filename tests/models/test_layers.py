@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from pfl.core.errors import InvalidInput
 from pfl.models._layers import BatchNorm2d, Dropout
 
 CHANNELS = 5
@@ -46,6 +47,19 @@ def test_a_batch_of_padding_alone_moves_no_statistic_and_stays_finite():
     assert norm(images(3, 1)).isfinite().all()
     assert torch.equal(norm.running_mean, mean)
     assert torch.equal(norm.running_var, variance)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_single_value_per_channel_is_refused_in_training_only(stacked):
+    norm = filled(BatchNorm2d(CHANNELS), 0)
+
+    def normalised(x):
+        return torch.vmap(norm)(x[None]) if stacked else norm(x)
+
+    with pytest.raises(InvalidInput, match="batch_size: 1 is not accepted; expected at least 2 for this"):
+        normalised(images(1, 1)[..., :1, :1])
+    norm.eval()
+    assert normalised(images(1, 1)[..., :1, :1]).isfinite().all()
 
 
 def test_evaluation_ignores_which_rows_are_real():
