@@ -88,7 +88,8 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
         yield folder
     finally:
         lock.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # a folder that `publish` has renamed
+            _remove(folder)
 
 
 def publish(scratch: Path, target: Path) -> None:
@@ -102,7 +103,19 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
     for lock in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the folder is in use
-            shutil.rmtree(lock.parent)
+            _remove(lock.parent)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a scratch folder. While a process still writes to it, its lock stays, so that the next call of
+    `remove_abandoned` finds it."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK:
+            path.unlink()
+    if all(path.name == LOCK for path in folder.iterdir()):
+        shutil.rmtree(folder)
 
 
 def expanded(path: str | Path, parameter: str) -> Path:
