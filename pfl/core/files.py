@@ -249,7 +249,9 @@ def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None
 def _append(path: Path, lines: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:
-        length = file.tell()
+        with suppress(OSError):  # on a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)  # so that truncating removes only our own lines
+        length = file.seek(0, os.SEEK_END)
         try:
             if length and os.pread(file.fileno(), 1, length - 1) != b"\n":
                 lines = b"\n" + lines
