@@ -43,6 +43,20 @@ def test_what_is_being_written_is_not_seen(tmp_path):
     assert file.read_bytes() == b"half"
 
 
+def test_processes_that_write_one_file_take_turns(tmp_path):
+    file = tmp_path / "overview.md"
+    file.with_name("overview.md.partial").write_text("left by a process that was killed")
+    with ThreadPoolExecutor() as pool:
+        with replacing(file) as out:
+            other = pool.submit(write_text, file, "second")
+            wait([other], timeout=0.2)
+            out.write(b"the first")
+        assert file.read_text() in ("the first", "second")
+        other.result()
+    assert file.read_text() == "second"
+    assert [*tmp_path.iterdir()] == [file]
+
+
 def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"file/models\.pt is not accepted"):

@@ -27,7 +27,8 @@ LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the 
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file to write to, which replaces ``path`` once it is completely on disk.
 
-    Devices and pipes, such as /dev/stdout, are written to directly.
+    Processes that write the same file take turns. Devices and pipes, such as /dev/stdout, are written to
+    directly.
 
     Raises:
         OSError: it cannot be written; ``path`` is then unchanged.
@@ -38,15 +39,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(path)
-    try:
-        with partial.open("w+b") as file:
+    with _locked(partial) as file:
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The empty file ``path``, which no other process writes until it is closed."""
+    while True:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "w+b")
+        with suppress(OSError):  # on a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                if os.fstat(file.fileno()).st_size:  # left by a process that was killed
+                    file.truncate(0)
+                return file
+        file.close()  # another process has renamed it meanwhile
 
 
 def _is_special(path: Path) -> bool:
