@@ -68,8 +68,11 @@ def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) ->
 
 
 def draw() -> None:
-    """Write the report's page from ``faults.json`` alone."""
-    write_page(FOLDER, "faults.md.j2", **json.loads((FOLDER / "faults.json").read_text(encoding="utf-8")))
+    """Write the report's page from ``faults.json``, with the names of faults that are newer."""
+    content = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))
+    measured = {entry["fault"] for entry in content["faults"]}
+    newer = [fault.title for fault in FAULTS.values() if fault.title not in measured]
+    write_page(FOLDER, "faults.md.j2", newer=newer, **content)
 
 
 if __name__ == "__main__":

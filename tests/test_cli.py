@@ -29,7 +29,7 @@ from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.engine.metrics import json_ready
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, checked, run_trial
+from pfl.run.trials import Trial, checked, run_trial, with_checksum
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl, python
@@ -407,6 +407,31 @@ def test_one_simulation_in_two_trials_is_run_once(tmp_path):
     trial = one_trial()
     file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
     assert "trials run: 1;" in pfl("run-trials", str(file)).stdout
+
+
+def test_a_trial_whose_record_lacks_a_moment_runs_again_with_all_moments_that_are_read(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    received, local = (
+        dataclasses.replace(one_trial(rounds=2, eval_every=1), moments=(moment,), table=table)
+        for moment, table in (("post_aggregation", "a"), ("post_local", "b"))
+    )
+    file = write_trials(tmp_path / "trials.jsonl", received)
+    assert "trials run: 1;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
+    write_trials(file, received, local)
+    assert "trials run: 1;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
+    first, second = (json.loads(line) for line in rows.read_text().splitlines())
+    assert first["key"] == second["key"]
+    assert "post_local" not in first["metrics"]["rounds"][0]
+    assert {"post_aggregation", "post_local"} <= second["metrics"]["rounds"][0].keys()
+    assert "trials run: 0;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
+
+
+def test_a_line_with_a_valid_checksum_that_is_no_record_is_ignored_in_one_line(tmp_path):
+    file, rows = write_trials(tmp_path / "trials.jsonl", one_trial()), tmp_path / "rows.jsonl"
+    rows.write_bytes(with_checksum(b'{"a":1}') + b"\n")
+    done = pfl("run-trials", str(file), "--rows", str(rows))
+    assert "trials run: 1;" in done.stdout
+    assert done.stderr.startswith(f"pfl: {rows}:1 is ignored: it is not a record\n")
 
 
 def test_trials_that_differ_in_the_adaptation_alone_are_trained_once(tmp_path):

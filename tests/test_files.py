@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +43,20 @@ def test_what_is_being_written_is_not_seen(tmp_path):
     assert file.read_bytes() == b"half"
 
 
+def test_processes_that_write_one_file_take_turns(tmp_path):
+    file = tmp_path / "overview.md"
+    file.with_name("overview.md.partial").write_text("left by a process that was killed")
+    with ThreadPoolExecutor() as pool:
+        with replacing(file) as out:
+            other = pool.submit(write_text, file, "second")
+            wait([other], timeout=0.2)
+            out.write(b"the first")
+        assert file.read_text() in ("the first", "second")
+        other.result()
+    assert file.read_text() == "second"
+    assert [*tmp_path.iterdir()] == [file]
+
+
 def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"file/models\.pt is not accepted"):
@@ -68,6 +86,30 @@ def test_a_full_disk_is_waited_for_and_leaves_no_half_line(tmp_path, monkeypatch
     append_lines(file, [b"b"], wait=True)
     assert [line.content for line in read_lines(file)] == [b"a", b"b"]
     assert "rows.jsonl: no space left on the disk; waiting for space" in caplog.text
+
+
+def test_a_failed_append_removes_no_line_that_another_process_appends(tmp_path, monkeypatch):
+    file, write = tmp_path / "rows.jsonl", io.FileIO.write
+    file.write_bytes(b"a\n")
+    others: list[Future[None]] = []
+
+    class Full(io.FileIO):
+        def write(self, data: Any) -> int:
+            others.append(pool.submit(append_lines, file, [b"of another"]))
+            wait(others, timeout=0.2)
+            write(self, data[:1])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with ThreadPoolExecutor() as pool:
+        with monkeypatch.context() as patch, pytest.raises(InvalidInput, match="No space left"):
+            opened = iter([Full(file, "a+")])
+            usual = Path.open
+            patch.setattr(
+                Path, "open", lambda *args, **options: next(opened, None) or usual(*args, **options)
+            )
+            append_lines(file, [b"b"])
+        others[0].result()
+    assert file.read_bytes() == b"a\nof another\n"
 
 
 def test_a_line_that_was_cut_off_is_ended_before_the_next_is_added(tmp_path):

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,8 +77,8 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
     from pfl.run.trials import folder_of, run_trials
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
-    done = _keys(rows)
-    pending = [trial for trial in trials if not done.issuperset(trial.keys)]
+    done = _records(rows)
+    pending = [trial for trial in trials if not _is_done(trial, done)]
     datasets: dict[str, Dataset] = {}
     separate: list[Trial] = pending if execution.save else []
     count, failed = len(pending), 0
@@ -128,36 +128,54 @@ def _trains_alike(trial: Trial, other: Trial) -> bool:
     return train_alike([Config.from_dict(trial.config), Config.from_dict(other.config)])
 
 
-def _keys(rows: Path) -> set[str]:
-    """The keys of the records in a file. A damaged record is reported; its trial runs again.
+def _is_done(trial: Trial, done: Mapping[str, Sequence[set[str]]]) -> bool:
+    """Whether each seed has a record with the trial's moments at every evaluation; ``done`` is from
+    `_records`."""
+    return all(any(lacks.isdisjoint(trial.moments) for lacks in done.get(key, ())) for key in trial.keys)
+
+
+def _records(rows: Path) -> dict[str, list[set[str]]]:
+    """The moments that an evaluation of each record in a file lacks, by key.
+
+    A damaged record is reported; its trial runs again.
 
     Raises:
         InvalidInput: the file has other content.
     """
     from pfl.run.trials import checked
 
-    keys = set()
+    records: dict[str, list[set[str]]] = {}
     for line in read_lines(rows):
         if line.number == 1 and not line.content.startswith(b"{"):
             raise InvalidInput("rows", str(rows), "a new file, or one of records")
         try:
-            keys.add(json.loads(checked(line.content))["key"])
+            record = json.loads(checked(line.content))
+            *earlier, last = record["metrics"]["rounds"]
+            lacks = {name for entry in earlier for name in last.keys() - entry.keys()}
+            records.setdefault(record["key"], []).append(lacks)
         except ValueError as error:
             print(f"pfl: {rows}:{line.number} is ignored: {error}", file=sys.stderr)
-    return keys
+        except (LookupError, TypeError, AttributeError):
+            print(f"pfl: {rows}:{line.number} is ignored: it is not a record", file=sys.stderr)
+    return records
 
 
 def _read(file: Path) -> Iterable[Trial]:
-    """The distinct trials of a file; two tables can share one.
+    """The distinct trials of a file; two tables can share one, and read different moments of it.
 
     Raises:
         InvalidInput: `pfl trials` did not write it, or it contains an unknown method or option.
     """
     from pfl.run.trials import Trial
 
+    trials: dict[tuple[str, ...], Trial] = {}
     try:
-        trials = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
-        by_keys = {tuple(trial.keys): trial for trial in trials}
+        for line in file.read_bytes().splitlines():
+            trial = Trial.from_dict(json.loads(line))
+            known = trials.setdefault(tuple(trial.keys), trial)
+            # () means all moments.
+            both = {*known.moments, *trial.moments} if known.moments and trial.moments else ()
+            trials[tuple(trial.keys)] = dataclasses.replace(known, moments=tuple(sorted(both)))
     except InvalidInput:
         raise
     except OSError as error:
@@ -165,4 +183,4 @@ def _read(file: Path) -> Iterable[Trial]:
         raise InvalidInput("trials", str(file), accepted) from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote") from None
-    return by_keys.values()
+    return trials.values()

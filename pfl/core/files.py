@@ -27,7 +27,8 @@ LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the 
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file to write to, which replaces ``path`` once it is completely on disk.
 
-    Devices and pipes, such as /dev/stdout, are written to directly.
+    Processes that write the same file take turns. Devices and pipes, such as /dev/stdout, are written to
+    directly.
 
     Raises:
         OSError: it cannot be written; ``path`` is then unchanged.
@@ -38,15 +39,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(path)
-    try:
-        with partial.open("w+b") as file:
+    with _locked(partial) as file:
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The empty file ``path``, which no other process writes until it is closed."""
+    while True:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "w+b")
+        with suppress(OSError):  # on a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                if os.fstat(file.fileno()).st_size:  # left by a process that was killed
+                    file.truncate(0)
+                return file
+        file.close()  # another process has renamed it meanwhile
 
 
 def _is_special(path: Path) -> bool:
@@ -88,7 +103,8 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
         yield folder
     finally:
         lock.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # a folder that `publish` has renamed
+            _remove(folder)
 
 
 def publish(scratch: Path, target: Path) -> None:
@@ -102,7 +118,19 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
     for lock in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the folder is in use
-            shutil.rmtree(lock.parent)
+            _remove(lock.parent)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a scratch folder. While a process still writes to it, its lock stays, so that the next call of
+    `remove_abandoned` finds it."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK:
+            path.unlink()
+    if all(path.name == LOCK for path in folder.iterdir()):
+        shutil.rmtree(folder)
 
 
 def expanded(path: str | Path, parameter: str) -> Path:
@@ -236,7 +264,9 @@ def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None
 def _append(path: Path, lines: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:
-        length = file.tell()
+        with suppress(OSError):  # on a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)  # so that truncating removes only our own lines
+        length = file.seek(0, os.SEEK_END)
         try:
             if length and os.pread(file.fileno(), 1, length - 1) != b"\n":
                 lines = b"\n" + lines

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.files import replacing
 from pfl.core.text import first_line
 from pfl.engine.metrics import Accuracy, ClientMetric, Evaluated, Unseen, UnseenClient
@@ -80,7 +80,10 @@ def readable(folder: Path) -> Iterator[None]:
         yield
     except InvalidInput:
         raise
-    except Exception as error:  # pickle, zip, key, type and shape errors have no common type
+    except KeyError as error:
+        other = f"the one in {folder} was written by another version of pfl-repro, as it has no {error}"
+        raise Conflict("checkpoint", other, "use an empty folder") from None
+    except Exception as error:  # pickle, zip, type and shape errors have no common type
         accepted = (
             f"a folder whose checkpoint this simulation wrote ({type(error).__name__}: {first_line(error)})"
         )

@@ -163,8 +163,7 @@ def write_report(table: str, root: Path) -> Path:
         (root / report_folder(table), files),
         (root / results_folder(table) / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
     ):
-        shutil.rmtree(folder, ignore_errors=True)
-        write_files(folder, written)
+        _replace_files(folder, written)
     return root / report_folder(table)
 
 
@@ -191,9 +190,18 @@ def publish(table: str, root: Path) -> Path:
     source, folder = root / report_folder(table), root / REPORTS / table
     kept = {path for pattern in PUBLISHED for path in source.glob(pattern)}
     kept -= {path for pattern in PAGE_ONLY for path in source.glob(pattern)}
-    shutil.rmtree(folder, ignore_errors=True)
-    write_files(folder, {path.name: path.read_text(encoding="utf-8") for path in sorted(kept)})
+    _replace_files(folder, {path.name: path.read_text(encoding="utf-8") for path in sorted(kept)})
     return folder
+
+
+def _replace_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the only files of a folder; if one cannot be written, all others stay."""
+    write_files(folder, files)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in files:
+            path.unlink()
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

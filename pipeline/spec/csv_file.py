@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +11,18 @@ from typing import TypeVar
 from pfl.core.errors import InvalidInput
 
 T = TypeVar("T")
+
+
+def number(text: str) -> float:
+    """The finite number in a field.
+
+    Raises:
+        ValueError: it is none; Python's `float` also reads "nan" and "inf".
+    """
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def read_csv(path: Path, parse: Callable[[dict[str, str]], T], columns: Sequence[str] = ()) -> list[T]:

@@ -17,7 +17,7 @@ from pfl.core.hyper import Hyperparameter
 from pfl.core.text import csv_text
 from pipeline.algorithms import ALGORITHMS
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.csv_file import read_csv
+from pipeline.spec.csv_file import number, read_csv
 from pipeline.spec.extends import lineage
 from pipeline.spec.paths import table_file
 from pipeline.spec.search_space import Search, default_of, pinned_value, searched
@@ -91,7 +91,7 @@ def imported_trials(whole: Sequence[Cell]) -> dict[str, list[PriorTrial]]:
 
 
 def _trial(row: Mapping[str, str]) -> PriorTrial:
-    return PriorTrial(row["cell"], float(row["gain"]), dict(json.loads(row["parameters"])), row["source"])
+    return PriorTrial(row["cell"], number(row["gain"]), dict(json.loads(row["parameters"])), row["source"])
 
 
 def _basis(cell: Cell) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput, check_names
-from pipeline.spec.csv_file import read_csv
+from pipeline.spec.csv_file import number, read_csv
 from pipeline.spec.papers import NUMBERS, paper_names
 from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict
@@ -163,7 +163,7 @@ def _variant_parts(variant: str) -> set[str]:
 def _cell(row: dict[str, str]) -> Published:
     numbers: dict[str, Any] = {
         "clients": int(row["clients"]) if row["clients"] else None,
-        "mean": float(row["mean"]),
-        "std": float(row["std"]) if row["std"] else None,
+        "mean": number(row["mean"]),
+        "std": number(row["std"]) if row["std"] else None,
     }
     return Published(**{**row, **numbers})

@@ -12,7 +12,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import amount
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.csv_file import read_csv
+from pipeline.spec.csv_file import number, read_csv
 from pipeline.spec.paths import table_names
 from pipeline.spec.prior import (
     PriorTrial,
@@ -137,7 +137,7 @@ def _step(row: Mapping[str, str]) -> tuple[str, RecordedStep]:
         seed=int(row["seed"]),
         until=int(row["round"]),
         params=dict(json.loads(row["parameters"])),
-        value=float(row["accuracy"]) if row["accuracy"] else None,
+        value=number(row["accuracy"]) if row["accuracy"] else None,
         samples=int(row["samples"]) if row["samples"] else None,
         error=row["error"] or None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -60,6 +62,20 @@ def test_the_scratch_folder_of_a_killed_process_is_removed_and_one_in_use_is_kep
         remove_abandoned(tmp_path, "x-")
         assert [*tmp_path.iterdir()] == [folder]
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_scratch_folder_that_a_process_still_writes_to_is_removed_later(tmp_path, monkeypatch):
+    def busy(path: str | Path, remove=os.rmdir, **options: Any) -> None:
+        if Path(path).name == "session":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        remove(path, **options)
+
+    with monkeypatch.context() as patch, scratch_folder(tmp_path, "x-") as folder:
+        (folder / "session").mkdir()
+        patch.setattr("os.rmdir", busy)
+    assert folder.is_dir()
+    remove_abandoned(tmp_path, "x-")
+    assert not folder.exists()
 
 
 def test_folders_without_a_lock_and_links_are_not_taken_for_abandoned(tmp_path):

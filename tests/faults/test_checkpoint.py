@@ -94,8 +94,6 @@ def forged(state: dict, **changes: object) -> dict:
     "forge",
     [
         lambda _: [1, 2, 3],
-        lambda state: {"fingerprint": state["fingerprint"]},
-        lambda state: state | {"runs": [{"round": 1}]},
         lambda state: state | {"runs": "none"},
         lambda state: state | {"seconds": "long"},
         lambda state: forged(state, round="first"),
@@ -107,7 +105,6 @@ def forged(state: dict, **changes: object) -> dict:
             state, store={name: (rows, at + 99) for name, (rows, at) in state["runs"][0]["store"].items()}
         ),
         lambda state: forged(state, positions=torch.zeros(1)),
-        lambda state: forged(state, run={"history": []}),
     ],
 )
 def test_a_forged_checkpoint_whose_digest_is_valid_is_one_line(forge, interrupted, run, tmp_path):
@@ -115,6 +112,22 @@ def test_a_forged_checkpoint_whose_digest_is_valid_is_one_line(forge, interrupte
     assert refusal(run).startswith(
         f"checkpoint: {tmp_path} is not accepted; expected a folder whose checkpoint this"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        (lambda state: {"fingerprint": state["fingerprint"]}, "rounds"),
+        (lambda state: state | {"runs": [{"round": 1}]}, "positions"),
+        (lambda state: forged(state, run={"history": []}), None),
+        (lambda state: state | {"runs": [state["runs"][0] | state["runs"][0].pop("run")]}, "run"),
+    ],
+)
+def test_a_checkpoint_of_an_earlier_version_is_one_line(change, lacks, interrupted, run, tmp_path):
+    checkpoint.save(interrupted.parent, change(checkpoint.load(interrupted.parent)))
+    line = refusal(run)
+    assert line.startswith(f"checkpoint: the one in {tmp_path} was written by another version of pfl-repro, ")
+    assert line.endswith(f"as it has no {lacks!r}; use an empty folder" if lacks else "; use an empty folder")
 
 
 def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, caplog):

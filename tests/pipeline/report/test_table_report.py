@@ -6,12 +6,13 @@ import csv
 import re
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
 from pfl.core.errors import InvalidInput
-from pipeline.report.table_report import write_report
+from pipeline.report.table_report import publish, write_report
 from pipeline.store.results import load_results
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
 from tests.pipeline.report.conftest import line_of, realistic, report_of, small
@@ -236,6 +237,19 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "results/fake/report").write_text("a file in the way")
     with pytest.raises(InvalidInput, match="a file that can be written"):
         write_report("fake", tmp_path)
+
+
+def test_a_published_report_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    def full(path: Path, _text: str) -> None:
+        raise InvalidInput("file", str(path), "a file that can be written (No space left on device)")
+
+    small(tmp_path)
+    folder = publish("fake", tmp_path)
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr("pipeline.report.table_report.write_text", full)
+    with pytest.raises(InvalidInput, match="No space left"):
+        publish("fake", tmp_path)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == files
 
 
 def test_a_minus_is_one_in_latex(tmp_path):

@@ -94,7 +94,7 @@ def test_an_unknown_paper_or_file_is_named_with_the_nearest():
         published_cells("spfl", "plga-released.csv")
 
 
-@pytest.mark.parametrize("line", ["82;4", "82.4,,note,and more"])
+@pytest.mark.parametrize("line", ["82;4", "82.4,,note,and more", "nan,,", "82.4,inf,"])
 def test_a_line_without_the_numbers_is_named(tmp_path, line):
     copy_numbers(tmp_path)
     file = tmp_path / "papers/fedsimsup/published.csv"

@@ -102,6 +102,19 @@ def test_a_file_of_another_kind_is_one_line(project):
         import_trials("small", ["absent.csv"])
 
 
+@pytest.mark.parametrize("accuracy", ["nan", "inf", "1e999"])
+def test_an_accuracy_that_is_no_number_is_one_line_before_any_compute(accuracy, source):
+    imported = prior_file("small")
+    import_trials("small", [source])
+    imported.write_text(imported.read_text().replace("5.5,", f"{accuracy},"))
+    table = load_table("small")
+    with pytest.raises(InvalidInput, match=rf"small\.prior\.csv:2: .* \({accuracy} is not a finite number\)"):
+        check_searched("small", table, table)
+    Path(source).write_text(Path(source).read_text().replace("75.5", accuracy))
+    with pytest.raises(InvalidInput, match=rf"search\.csv:6: .* \({accuracy} is not a finite number\)"):
+        import_trials("small", [source])
+
+
 def test_an_edit_of_the_table_after_an_import_is_found_before_any_compute(source, edit):
     import_trials("small", [source])
     table = load_table("small")
