@@ -60,7 +60,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     table = whole.part(subset)
     with table_lock(name), stoppable(name):
         ledger = Ledger(current_sources(name))
-        with BackgroundTracker(Path.cwd(), name) as tracker:
+        with BackgroundTracker(name) as tracker:
             scheduler = scheduler_of(name, table, ledger, tracker)
             less = (
                 f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "

@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -320,7 +321,8 @@ def value_of(step: dict[str, Any]) -> float:
 def results_of(results: dict[str, Any]) -> Results:
     with tempfile.TemporaryDirectory() as folder:
         write_results(results, Path(folder))
-        return load_results(results["table"], Path(folder))
+        with chdir(folder):
+            return load_results(results["table"])
 
 
 def summary_of(results: dict[str, Any]) -> Summary:

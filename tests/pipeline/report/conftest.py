@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def realistic() -> dict:
 def report_of(results: dict, root: Path) -> Path:
     """The folder of the report of some results."""
     write_results(results, root)
-    return write_report(results["table"], root)
+    with chdir(root):
+        return root / write_report(results["table"])
 
 
 def readme_of(results: dict, root: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import chdir
 from html import escape
 from html.parser import HTMLParser
 
@@ -83,7 +84,8 @@ def test_the_report_of_a_part_of_a_table_touches_no_published_page(tmp_path):
         page.write_text("of the whole table")
     write_results(results, tmp_path)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    write_report("fake", tmp_path)
+    with chdir(tmp_path):
+        write_report("fake")
     assert [page.read_text() for page in published] == ["of the whole table"] * 2
     written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
     assert written
@@ -187,7 +189,8 @@ def test_the_page_has_the_sections_of_the_readme_and_links_to_each(readme, page)
 
 def test_the_same_results_give_the_same_files(root, folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    write_report("paper-table3", root)
+    with chdir(root):
+        write_report("paper-table3")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -209,7 +212,8 @@ def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path
         (partitions / f"cifar10-0.1.pfedsim.{suffix}").write_text(
             text.replace("dirichlet:0.1", "pathological:5")
         )
-    folder = write_report("fake", tmp_path)
+    with chdir(tmp_path):
+        folder = tmp_path / write_report("fake")
     readme = (folder / "README.md").read_text()
     listed = [line.split(" | ")[:2] for line in readme.splitlines() if ",min=10,test=0.25" in line]
     assert listed == [
@@ -234,8 +238,8 @@ def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
     (tmp_path / "results/fake/report").write_text("a file in the way")
-    with pytest.raises(InvalidInput, match="a file that can be written"):
-        write_report("fake", tmp_path)
+    with chdir(tmp_path), pytest.raises(InvalidInput, match="a file that can be written"):
+        write_report("fake")
 
 
 def test_a_minus_is_one_in_latex(tmp_path):
@@ -283,7 +287,6 @@ def test_records_that_are_damaged_or_missing_are_one_clear_line(tmp_path, damage
     write_results(results, tmp_path)
     rows = tmp_path / "results/fake/rows.jsonl"
     rows.write_bytes(damage(rows.read_bytes()))
-    with pytest.raises(
-        InvalidInput, match=r"results/fake/results\.json is not accepted; expected files that"
-    ):
-        load_results("fake", tmp_path)
+    said = r"results/fake/results\.json is not accepted; expected files that"
+    with chdir(tmp_path), pytest.raises(InvalidInput, match=said):
+        load_results("fake")

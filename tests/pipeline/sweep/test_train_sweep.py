@@ -55,7 +55,7 @@ def fail_first(scheduler: Scheduler, *_: object) -> None:
 def test_a_sweep_writes_results_and_metrics(ready):
     sweep("small")
     written = results()
-    assert [cell.status for cell in load_results("small", ready).cells] == ["done"] * 4
+    assert [cell.status for cell in load_results("small").cells] == ["done"] * 4
     assert (written["trials_run"], written["trials_from_ledger"]) == (48, 0)
     assert written["config"]["methods"][1]["params"] == {"mu": 0.1}
     files = ("results/small/rows.jsonl", ".sweeps/ledger/small.jsonl")
@@ -159,7 +159,7 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
     run_with(monkeypatch, fail_first)
     assert sweep("small") == "1 of 48 runs failed; the next `dvc repro` retries them"
     assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
-    assert [cell.status for cell in load_results("small", Path()).cells] == ["partial", *["done"] * 3]
+    assert [cell.status for cell in load_results("small").cells] == ["partial", *["done"] * 3]
 
 
 def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
@@ -225,7 +225,7 @@ def test_the_tracker_of_the_documents_receives_every_cell_in_a_sweep_and_afterwa
     sweep("small")
     file = Path("small.jsonl")
     lines = sorted(file.read_text().splitlines())
-    assert [json.loads(line)["cell"] for line in lines] == list(metrics_of(load_results("small", Path())))[1:]
+    assert [json.loads(line)["cell"] for line in lines] == list(metrics_of(load_results("small")))[1:]
     assert all(json.loads(line)["accuracy"] > 0 for line in lines)
     file.unlink()
     assert pfl("track", "small").stdout == "runs entered: 48\n"

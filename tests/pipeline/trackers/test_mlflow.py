@@ -228,9 +228,9 @@ def test_another_store_is_used(tmp_path, store, monkeypatch):
     elsewhere.mkdir()
     shutil.copy(store, elsewhere)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere / 'mlflow.db'}")
-    enter(fake_results(methods=2, settings=1, seeds=1), tmp_path / "root")
+    enter(fake_results(methods=2, settings=1, seeds=1), tmp_path)
     assert len(runs_of(elsewhere)) == 4
-    assert not (tmp_path / "root/mlflow.db").exists()
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 @pytest.mark.parametrize("address", ["http://me:secret@127.0.0.1:9", "nonsense://me:secret@store"])
