@@ -319,7 +319,8 @@ def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, l
     hours = work.pending / 3600 * (1 if device == "cuda" else cpus)
     if left.expected:
         kind = "GPU" if device == "cuda" else "core"
-        text += f", about {duration(STARTUP + work.on(slots))} ({hours:.2g} {kind}-hours)"
+        shown = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+        text += f", about {duration(STARTUP + work.on(slots))} ({shown} {kind}-hours)"
     models = {cell: expected.models for cell, expected in left.expected.items()}
     disk = BYTES_PER_RUN * work.runs + slots * max(models.values(), default=0)
     if scheduler.keeps_models:

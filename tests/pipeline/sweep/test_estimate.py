@@ -106,6 +106,7 @@ def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edi
     # Eight runs on two slots, and 20 s until they begin.
     assert "small: 8 runs; on this machine, 2 at a time, about 7 min 25 s (0.22 core-hours)" in line(ledger)
     assert "about 7 min 25 s (0.89 core-hours)" in line(ledger, cpus=4)
+    assert "(4,444 core-hours)" in line(ledger, seconds=2_000_000)
     assert "To run a part" not in line(ledger)
     assert "To run a part of it: do less. Finished runs are not repeated." in line(ledger, seconds=10_000)
 
