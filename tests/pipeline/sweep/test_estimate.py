@@ -14,7 +14,7 @@ from pfl.data.partition import Partition
 from pfl.engine.metrics import Measured
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
-from pipeline.spec.table import load_table
+from pipeline.spec.table import Resources, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dry_run import DryRun, Speed
@@ -97,8 +97,9 @@ def test_no_trial_ends_sooner_for_idle_slots():
 
 def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
     scheduler = scheduler_of(ledger)
+    scheduler.resources = Resources(cpus=cpus)
     expected = {cell.cell.id: Expected("", seconds, models=10**6) for cell in scheduler.cells}
-    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", cpus, "do less")
+    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", "do less")
 
 
 def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.table import Resources, Subset, load_table
+from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
 from pipeline.store.workspace import checkpoints_of
@@ -122,7 +122,7 @@ def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys, number):
-    def interrupted(scheduler: Scheduler, _: Resources, watch: Watch) -> None:
+    def interrupted(scheduler: Scheduler, watch: Watch) -> None:
         for _ in range(5):
             trial = scheduler.next()
             scheduler.record(trial, fake_run(trial))
