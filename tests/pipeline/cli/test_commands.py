@@ -60,12 +60,13 @@ def test_a_project_without_a_valid_table_is_one_line(edit):
         printed("tables")
 
 
-def test_a_search_is_exported_as_a_table(project):
+@pytest.mark.usefixtures("project")
+def test_a_search_is_exported_as_a_table():
     results = fake_results(seeds=2, search=3)
     chosen = cell_of(results, "cifar10-0.1/pfedsim")
     chosen["searched"][1]["params"]["lr"] = 0.125
     chosen["selection"] = {"trial": 1, "comparisons": [{"trial": 1, "gain": 1.5, "error": None}]}
-    write_results(results, project)
+    write_results(results)
     table = Table.model_validate(YAML(typ="safe").load(printed("search", "export", "fake")))
     (row,) = (row for row in table.methods if row.id == "pfedsim")
     assert row.settings["cifar10-0.1"].schedule.lr == 0.125

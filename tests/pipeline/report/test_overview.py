@@ -12,7 +12,6 @@ from pipeline.report.overview import write_overview
 from pipeline.report.table_report import publish
 from tests.pipeline.fake_results import diverge, fake_results, reach
 from tests.pipeline.report.conftest import PUBLISHED, line_of, report_of
-from tests.repository import copy_numbers
 
 TABLE = """\
 title: pFedSim, Table 3
@@ -37,12 +36,11 @@ CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
 @pytest.fixture(autouse=True)
 def root(project: Path) -> Path:
     """A project with a paper's table of six cells, of which three have been run, and two of its own."""
-    copy_numbers(project)
     (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
     again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
     (project / "tables/pfedsim-table3-again.yaml").write_text(again)
-    publish_report(paper_results(), project)
-    publish_report(fake_results(2, 1, seeds=1, table="small"), project)
+    publish_report(paper_results())
+    publish_report(fake_results(2, 1, seeds=1, table="small"))
     return project
 
 
@@ -55,9 +53,9 @@ def paper_results() -> dict:
     return results
 
 
-def publish_report(results: dict, root: Path) -> None:
+def publish_report(results: dict) -> None:
     """Publish a report of some results."""
-    report_of(results, root)
+    report_of(results)
     publish(results["table"])
 
 
@@ -103,10 +101,10 @@ def test_a_simulation_behind_cells_of_two_tables_is_counted_at_the_first(root):
     assert columns[:4] == ["3 of 6 (2 simulations, 1 shared)", "", "1", "1"]
 
 
-def test_rows_that_cannot_be_compared_are_counted_by_themselves(root):
+def test_rows_that_cannot_be_compared_are_counted_by_themselves():
     content = paper_results()
     content["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
-    publish_report(content, root)
+    publish_report(content)
     text = write_overview().read_text()
     assert line_of(text, "**All**")[:4] == ["3 of 6 (3 simulations, 1 not comparable)", "", "1", "1"]
     assert "3 cells from 3 simulations, of which 1 cannot be compared. Both verdicts are provisional" in text
@@ -120,7 +118,7 @@ def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
     for cell, accuracies in zip(content["cells"], ((50, 51), (81, 82.1), (70, 71)), strict=True):
         reach(cell, *accuracies)
     content["config"]["seeds"] = [0, 1]
-    publish_report(content, root)
+    publish_report(content)
     block = (
         write_overview().read_text().partition("## All methods at the same moment")[2].partition("\n## ")[0]
     )
@@ -147,10 +145,10 @@ def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
     assert answers == "1 refuted, 1 in part (in 2 of 4 columns run, undecided in 1, one seed), 1 open"
 
 
-def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
+def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower():
     content = paper_results()
     diverge(content["cells"][2]["pinned"])
-    publish_report(content, root)
+    publish_report(content)
     columns = line_of(write_overview().read_text(), "**All**")
     assert columns[:4] == ["3 of 6 (3 simulations, 1 diverged)", "", "1", "1"]
 

@@ -95,7 +95,7 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
     results = fake_results(methods=1, settings=1, seeds=2, search=2)
     (cell,) = results["cells"]
     fail(cell["pinned"], 1)
-    write_results(results, tmp_path)
+    write_results(results)
     trials = (cell["pinned"], cell["selected"], *cell["searched"])
     rows = list(chain.from_iterable(trial["records"] for trial in trials))
     earlier = {**rows[0], "key": "earlier"}
@@ -109,7 +109,7 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
 
 def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatch, tmp_path):
     assert track_report("fake", tmp_path) == f"report tracked in {tmp_path}"
-    write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
+    write_results(fake_results(methods=1, settings=1, seeds=1))
     monkeypatch.setattr(tracker, "failures", range(1000))
     cause = "http://host: no space left on device"
     with pytest.raises(InvalidInput, match=f"tracker: lines .* expected a working tracker: {cause}"):
@@ -118,8 +118,8 @@ def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatc
     assert line == f"lines: {cause}; `pfl track fake` adds the report later"
 
 
-def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch, tmp_path):
-    write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
+def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch):
+    write_results(fake_results(methods=1, settings=1, seeds=1))
     monkeypatch.setenv("PFL_TRACKER", "none")
     assert refusal(track_again, "fake", []) == (
         "PFL_TRACKER: none means that tracking is off; "
