@@ -22,7 +22,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     (results,) = (section["Results"] for section in config.nav or [] if "Results" in section)
     if _leaderboards(root):
         results.insert(1, {"Leaderboards": "leaderboards.md"})
-    results.insert(1, {"Papers": [{load_paper(name, root).name: _page(name)} for name in paper_names(root)]})
+    results.insert(1, {"Papers": [{load_paper(name).name: _page(name)} for name in paper_names()]})
     return config
 
 

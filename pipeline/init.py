@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
@@ -70,8 +71,6 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     Raises:
         InvalidInput: the folder is not empty, the table does not exist or has no records, or git is missing.
     """
-    ours = _ours()
-    content = load_table(table, ours)
     with writing(folder):
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise InvalidInput("folder", str(folder), "a new or an empty folder")
@@ -80,10 +79,13 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         raise InvalidInput("folder", str(folder), "a name in UTF-8")
     if not shutil.which("git"):
         raise Missing("git", "not installed", "git, which DVC requires")
-    records = _records(table, ours) if results else {}
+    ours = _ours()
+    with chdir(ours):
+        title, files = load_table(table).title, [*map(Path, FILES), *_files(table)]
+        records = _records(table) if results else {}
     if results and not records:
         raise InvalidInput("--results", table, "a table with published records")
-    for file in (*map(Path, FILES), *_files(table, ours)):
+    for file in files:
         with writing(folder / file):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ours / file, folder / file)
@@ -92,7 +94,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
     write_text(folder / PARAMS, comments + dumped(Params(tables=[table]).model_dump()))
-    write_text(folder / "README.md", README.format(name=name, title=content.title))
+    write_text(folder / "README.md", README.format(name=name, title=title))
     for command in (["init", "--quiet"], ["add", "--all"]):
         if subprocess.run(["git", "-C", str(folder), *command], check=False).returncode:
             raise InvalidInput(
@@ -101,27 +103,27 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     return sum(map(len, records.values()))
 
 
-def _files(table: str, root: Path) -> list[Path]:
+def _files(table: str) -> list[Path]:
     """The files of a table and of those that it extends, with imported trials and the papers' numbers."""
-    tables = [source.file for source in lineage(table, root)]
-    published = (load_table(file.stem, root).published for file in tables)
-    papers = [root / PAPERS / paper for paper in sorted({source.paper for source in published if source})]
+    tables = [source.file for source in lineage(table)]
+    published = (load_table(file.stem).published for file in tables)
+    papers = [PAPERS / paper for paper in sorted({source.paper for source in published if source})]
     numbers = [path for paper in papers for path in (paper / FILE, *sorted(paper.glob("*.csv")))]
-    return [*tables, *prior_files(table, root), *(path.relative_to(root) for path in numbers)]
+    return [*tables, *prior_files(table), *numbers]
 
 
-def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
+def _records(table: str) -> dict[Path, list[bytes]]:
     """The published records of a table, of those that it extends, and of runs that it shares, by file.
 
     Records of outdated code are left out.
     """
-    tables = {source.file.stem for source in lineage(table, root)}
+    tables = {source.file.stem for source in lineage(table)}
     pinned = {
         (cell.dataset, json.dumps(cell.config.to_dict()))
         for name in tables
-        for cell in cells(name, load_table(name, root))
+        for cell in cells(name, load_table(name))
     }
-    refused = refusals(root)
+    refused = refusals()
 
     @cache
     def is_used(config: str, dataset: str, behaviour: str, of_table: bool) -> bool:
@@ -131,12 +133,12 @@ def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
         return of_table or (dataset, json.dumps(validated(Config.from_dict(values)).to_dict())) in pinned
 
     files: dict[Path, list[bytes]] = {}
-    for path in sorted((root / PUBLISHED).glob("*.jsonl")):
+    for path in sorted(PUBLISHED.glob("*.jsonl")):
         for position, row, checksum in read_rows(path):
             usable = checksum is not None and checksum not in refused
             config = json.dumps(row.config)
             if usable and is_used(config, row.dataset, row.behaviour, path.stem in tables):
-                files.setdefault(PUBLISHED / path.name, []).append(position.read())
+                files.setdefault(path, []).append(position.read())
     return files
 
 

@@ -42,7 +42,7 @@ def add(base: str, method: str) -> tuple[Board, Path]:
     with_method = board(summarise(results_of(name)))
     if not with_method or method not in {standing.row for standing in with_method.standings}:
         raise Conflict("method", f"runs of {method} failed", f"`pfl ledger why {name}` lists them")
-    return with_method, write_report(name, Path.cwd())
+    return with_method, write_report(name)
 
 
 def text(board: Board, method: str) -> str:

@@ -100,13 +100,13 @@ def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tupl
     numbers = {f"{setting}/{row}" for setting, row in comparable_cells(part)}
     scheduler.keep({key for cell in scheduler.cells if cell.cell.id in numbers for key in cell.keys})
     slots, device = slots_here(part.resources), device_of(part.resources).type
-    expected = dry_runs(scheduler, device, part.resources.cpus)
+    expected = dry_runs(scheduler, device)
     planned = plan(scheduler, part, expected, slots, 3600 * hours)
     served = set(scheduler.outcomes)
     print("\n".join(_announced(name, len(served), planned, hours)), flush=True)
     scheduler.keep([*served, *(pending.key for pending in planned.chosen)])
     try:
-        run(name, scheduler, part.resources, expected, 3600 * hours)
+        run(name, scheduler, expected, 3600 * hours)
     except OutOfTime:
         print(f"{name}: stopped after {hours:g} h; the same command continues")
     ended = {key for key, record in scheduler.outcomes.items() if not record.failed}

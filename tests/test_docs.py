@@ -314,7 +314,7 @@ def test_the_study_on_the_page_about_tables_is_one():
     (study,) = (block for block in blocks(ROOT / "docs/tables.md", "yaml") if block.startswith("extends:"))
     content = YAML(typ="safe", pure=True).load(study)
     name = content.pop("extends")
-    (base,) = lineage(name, ROOT)
+    (base,) = lineage(name)
     table = Table.model_validate(extended(base.content, Source(Path("study.yaml"), content), name))
     rows = {cell.id: cell.config for cell in cells("study", table)}
     assert len(rows) == 6
@@ -350,7 +350,7 @@ def site(tmp_path_factory) -> Path:
 
 def test_the_site_has_every_report_a_page_per_paper_and_the_checklists(site):
     reports = [path.parent.relative_to(ROOT) / "index.html" for path in (ROOT / "reports").rglob("README.md")]
-    papers = [f"papers/{name}.html" for name in paper_names(ROOT)]
+    papers = [f"papers/{name}.html" for name in paper_names()]
     assert [page for page in (*reports, *papers, "checklists.html") if not (site / page).is_file()] == []
     assert 'href="checklists.html"' in (site / "index.html").read_text(encoding="utf-8")
     assert 'href="papers/pfedsim.html"' in (site / "index.html").read_text(encoding="utf-8")
@@ -398,9 +398,7 @@ def test_every_key_of_a_table_is_described():
 
 def test_the_schema_accepts_the_pinned_tables_and_refuses_an_unknown_key():
     validator = pytest.importorskip("jsonschema").Draft202012Validator(reference.schema())
-    contents = {
-        name: YAML(typ="safe", pure=True).load(ROOT / table_file(name, ROOT)) for name in table_names(ROOT)
-    }
+    contents = {name: YAML(typ="safe", pure=True).load(table_file(name)) for name in table_names()}
     assert {
         name: str(next(validator.iter_errors(c))) for name, c in contents.items() if not validator.is_valid(c)
     } == {}

@@ -142,7 +142,13 @@ def parameters(values: Mapping[str, Any]) -> str:
     >>> parameters({"rho": 0.51234567, "head_epochs": 3})
     'rho = 0.512, head_epochs = 3'
     """
-    return ", ".join(
-        f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in values.items()
-    )
+    return ", ".join(f"{name} = {parameter(value)}" for name, value in values.items())
+
+
+def parameter(value: Any) -> str:
+    """The value of a hyperparameter.
+
+    >>> parameter(0.51234567), parameter(1024)
+    ('0.512', '1024')
+    """
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
+from pfl.core.text import parameter
 from pfl.data.shape import TokenShape
 from pfl.methods import METHODS
 from pfl.models import MODELS
@@ -172,9 +173,8 @@ def of_method(method: str) -> Iterator[Case]:
         yield case("above", high)
     for name, declared in cls.declarations().items():
         for choice in other_choices(declared, defaults[name]):
-            shown = f"{choice:.3g}" if isinstance(choice, float) else choice
             usual, data = (WIDE_USUAL, WIDE) if (method, name) in OF_BATCH_NORM else (USUAL, SMALL)
-            yield case(f"{name}={shown}", {**low, name: choice}, usual, data=data)
+            yield case(f"{name}={parameter(choice)}", {**low, name: choice}, usual, data=data)
 
 
 BY_ELEMENT = {"elastic"}

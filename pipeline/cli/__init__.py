@@ -284,8 +284,7 @@ def add_to_leaderboard(
 
     board, folder = add(table, method)
     print(text(board, method), end="")
-    shown = folder.relative_to(Path.cwd())
-    print(f"Report: {shown}/index.html; columns sort and filter in {shown}/leaderboard.html")
+    print(f"Report: {folder}/index.html; columns sort and filter in {folder}/leaderboard.html")
 
 
 def track(table: TableName) -> None:
@@ -299,8 +298,8 @@ def track(table: TableName) -> None:
     from pipeline.sweep.tracking import track_again, track_report
 
     ledger = Ledger(current_sources())
-    print(f"runs entered: {track_again(Path.cwd(), table, ledger.successes(table))}")
-    if report_folder(table).is_dir() and (line := track_report(Path.cwd(), table, report_folder(table))):
+    print(f"runs entered: {track_again(table, ledger.successes(table))}")
+    if report_folder(table).is_dir() and (line := track_report(table, report_folder(table))):
         print(line)
 
 
@@ -308,7 +307,7 @@ def overview() -> None:
     """Write the overview of all papers' tables."""
     from pipeline.report.overview import write_overview
 
-    print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+    print(f"overview: {write_overview()}")
 
 
 def report(
@@ -341,18 +340,18 @@ def report(
     if not names and publish and not published_tables():
         accepted = "a published report; `pfl report TABLE --publish` publishes the first"
         raise Missing(str(REPORTS), "no report of a table", accepted)
-    root, empty = Path.cwd(), False
+    empty = False
     for name in names or (published_tables() if publish else selected_tables()):
         if not (cells := collect(name)):
             print(f"{name}: no cell to report: {lacking(name)}", file=sys.stderr)
             empty = True
             continue
-        folder = write_report(name, root)
+        folder = write_report(name)
         if publish:
-            folder = publish_report(name, root)
-        print(f"{name}: {folder.relative_to(root)}/README.md, {amount(cells, 'cell')}", flush=True)
+            folder = publish_report(name)
+        print(f"{name}: {folder}/README.md, {amount(cells, 'cell')}", flush=True)
     if publish and paper_names():
-        print(f"overview: {write_overview(root).relative_to(root)}")
+        print(f"overview: {write_overview()}")
     if publish and FIGURES.is_dir():
         write_figures()
     if empty and (names or not publish):  # a published report is kept even if the ledger has none of its runs

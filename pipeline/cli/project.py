@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+PATHS = ("DATA_SOURCE", "PFL_CACHE")
+"""Environment variables with a path, which is relative to where a command is given."""
+
 
 def in_project(command: Callable[..., Any]) -> Callable[..., Any]:
     """``command``, run in the root of the project that contains the working directory, if there is one."""
@@ -15,7 +18,11 @@ def in_project(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
         here = Path.cwd()
-        os.chdir(next(filter(_is_project, (here, *here.parents)), here))
+        root = next(filter(_is_project, (here, *here.parents)), here)
+        for name in PATHS if root != here else ():
+            if (path := os.environ.get(name)) and not path.startswith("~"):
+                os.environ[name] = str(here / path)
+        os.chdir(root)
         return command(*arguments, **options)
 
     return run

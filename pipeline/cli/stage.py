@@ -80,7 +80,7 @@ def report(table: TableName) -> None:
     from pipeline.report.table_report import write_report
     from pipeline.sweep.tracking import track_report
 
-    folder = write_report(table, Path.cwd())
-    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
-    if line := track_report(Path.cwd(), table, folder):
+    folder = write_report(table)
+    print(f"report: {folder}/README.md and index.html", flush=True)
+    if line := track_report(table, folder):
         print(line)

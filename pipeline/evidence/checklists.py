@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -24,7 +23,7 @@ def checklists() -> str:
 
 def _facts() -> dict[str, Any]:
     """The facts behind the answers, by name in the template."""
-    groups, runs = overview(Path()), published_runs()
+    groups, runs = overview(), published_runs()
     whole = TableProgress.together("All", [group.whole for group in groups])
     rows = [row for table in published_tables() for row in report_rows(REPORTS / table / "table.csv")]
     phases = Counter(run.phase for run in runs.values())

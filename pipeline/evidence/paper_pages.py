@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pfl.core.text import duration
@@ -22,7 +21,7 @@ def paper_pages() -> dict[str, str]:
     claims, runs = answered_claims(), published_runs()
     template = environment("pipeline.evidence").get_template("paper.md.j2")
     groups: dict[str, list[Group]] = {}
-    for group in overview(Path()):
+    for group in overview():
         groups.setdefault(group.paper, []).append(group)
     return {
         paper: template.render(_content(of_paper, [claim for claim in claims if claim.paper == paper], runs))

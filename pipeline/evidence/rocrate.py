@@ -72,7 +72,7 @@ def write_crate(table: str, out: Path) -> int:
     report = report_folder(table)
     if out.resolve().is_relative_to(report.resolve()):
         raise InvalidInput("out", str(out), f"a folder outside of {report}, which is copied")
-    results = load_results(table, Path())
+    results = load_results(table)
     if not report.is_dir():
         raise Missing("report", str(report), f"the report of the table; `pfl report {table}` writes it")
     if not Path(STAGES).exists():

@@ -73,7 +73,7 @@ class FigureRuns:
         ledger = Ledger(self._sources)
         scheduler = Scheduler(self.cells, self.figure, self.partitions, ledger, curves=True)
         less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
-        run(self.name, scheduler, self.figure.resources, less=less)
+        run(self.name, scheduler, less=less)
         return [
             (cell.cell, self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys]))
             for cell in scheduler.cells

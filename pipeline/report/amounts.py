@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pfl.core.text import csv_text, points
@@ -16,11 +15,11 @@ from pipeline.spec.paths import partition_file
 from pipeline.store.scores import Score
 
 
-def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
+def partition_statistics(summary: Summary) -> dict[str, dict[str, str]]:
     """The partition stage's statistics, by column, for every partition that exists."""
     table = {}
     for name in summary.partitions:
-        path = root / partition_file(summary.id, name).with_suffix(".json")
+        path = partition_file(summary.id, name).with_suffix(".json")
         if path.exists():
             table[name] = statistics_columns(json.loads(path.read_text(encoding="utf-8")))
     return table

@@ -120,13 +120,9 @@ class Group:
         return TableProgress.together(self.name, self.tables)
 
 
-def write_overview(root: Path) -> Path:
-    """Write ``reports/README.md`` and its plot, and return the path of the page.
-
-    Args:
-        root: the project's root folder, which is also the working directory.
-    """
-    papers = overview(root)
+def write_overview() -> Path:
+    """Write ``reports/README.md`` and its plot, and return the path of the page."""
+    papers = overview()
     points = {
         paper.name: [
             (cell.published.mean, cell.ours, cell.verdict)
@@ -138,7 +134,7 @@ def write_overview(root: Path) -> Path:
     drawn = {name: of_paper for name, of_paper in points.items() if of_paper}
     superseded = [table for paper in papers for table in paper.superseded]
     context = {
-        "learnt": findings_of("overview", root),
+        "learnt": findings_of("overview"),
         "papers": papers,
         "total": TableProgress.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),
@@ -150,36 +146,35 @@ def write_overview(root: Path) -> Path:
         "superseded_extent": TableProgress.together("All", superseded).extent,
         "rule": RULE,
         "engineering": sorted(
-            page.parent.relative_to(root / OVERVIEW)
-            for page in (root / OVERVIEW / ENGINEERING).glob("*/README.md")
+            page.parent.relative_to(OVERVIEW) for page in (OVERVIEW / ENGINEERING).glob("*/README.md")
         ),
         "plot": bool(drawn),
     }
     files = {"README.md": environment().get_template("overview.md.j2").render(context)}
-    (root / OVERVIEW / "overview.svg").unlink(missing_ok=True)
+    (OVERVIEW / "overview.svg").unlink(missing_ok=True)
     if drawn:
         files["overview.svg"] = scatter(drawn)
-    write_files(root / OVERVIEW, files)
-    return root / OVERVIEW / "README.md"
+    write_files(OVERVIEW, files)
+    return OVERVIEW / "README.md"
 
 
-def overview(root: Path) -> list[Group]:
+def overview() -> list[Group]:
     """The papers with tables in this project, sorted by folder, followed by released results."""
     by_file: dict[tuple[str, str], list[Summary]] = {}
-    for name in table_names(root):
-        table = load_table(name, root)
+    for name in table_names():
+        table = load_table(name)
         if source := table.published:
-            by_file.setdefault((source.paper, source.file), []).append(blank(name, table, root))
+            by_file.setdefault((source.paper, source.file), []).append(blank(name, table))
     groups = []
     for paper, file in sorted(by_file, key=lambda source: (source[1] != NUMBERS, source)):
-        facts, printed = load_paper(paper, root), published_cells(paper, file, root)
+        facts, printed = load_paper(paper), published_cells(paper, file)
         of_data = facts.not_runs if file == NUMBERS else {}
         groups.append(
             Group(
                 facts.heading(file),
                 facts.citation if file == NUMBERS else "",
                 paper,
-                *_grouped(by_file[paper, file], root),
+                *_grouped(by_file[paper, file]),
                 printed=len(printed),
                 data_cells=sum(cell.table in of_data for cell in printed),
                 others=of_data,
@@ -226,13 +221,13 @@ def at_one_moment(summary: Summary, folder: Path) -> list[dict[str, Any]]:
 
 
 def _grouped(
-    summaries: Sequence[Summary], root: Path
+    summaries: Sequence[Summary],
 ) -> tuple[list[TableProgress], list[TableProgress], list[TableProgress]]:
     """A paper's tables in three groups: those that count, studies, and superseded ones."""
     tables, studies, superseded = [], [], []
     pinned: set[Published] = set()
     for summary in summaries:
-        table = _progress(summary, root / REPORTS / summary.id)
+        table = _progress(summary, REPORTS / summary.id)
         if table.data:
             superseded.append(table)
             table = _progress(summary, None)

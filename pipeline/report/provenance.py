@@ -82,19 +82,16 @@ def data_facts(name: str, dataset: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def commands(summary: Summary, root: Path) -> list[str]:
+def commands(summary: Summary) -> list[str]:
     """The shell commands that compute this report again.
 
     They work in a clone without the ledger, so that every simulation runs again and no record is lost.
-
-    Args:
-        root: the project's root folder; in a checkout, it contains the simulator.
     """
     code = summary.results.sources
     datasets = summary.results.manifest["datasets"]
     source = data_source({name: dataset["source"] for name, dataset in datasets.items()})
     clone = ["git clone . ../anew && cd ../anew"]
-    if (root / "pfl").is_dir():
+    if Path("pfl").is_dir():  # a checkout, which contains the simulator
         clone += [] if code.commit == "unknown" else [f"git checkout {code.commit}"]
         clone += ["# copy the files here that were not committed"] if code.dirty else []
         install = "make .venv && . .venv/bin/activate"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pfl.core.hyper import Hyperparameter
-from pfl.core.text import amount, csv_text, distinct, gain
+from pfl.core.text import amount, csv_text, distinct, gain, parameter
 from pfl.methods import METHODS
 from pipeline.columns import COLUMNS
 from pipeline.report.formats import grouped
@@ -151,7 +151,7 @@ def _notes(steps: Sequence[RecordedStep], cell: Cell, imported: int) -> list[str
     for name, value in (best.params if best else {}).items():
         end = edge(space[name], value)
         if end:
-            notes.append(f"widen {name}: the best trial ({value:.3g}) is at its {end} end")
+            notes.append(f"widen {name}: the best trial ({parameter(value)}) is at its {end} end")
     shares = importance(steps, space, cell.config.method)
     moment = cell.evaluation.moment_of(METHODS[cell.config.method].headline)
     adaptation = ADAPTATION.get(cell.config.method)

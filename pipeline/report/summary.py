@@ -6,7 +6,6 @@ import dataclasses
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from pfl.run.sources import Sources
@@ -208,7 +207,7 @@ class Summary:
         )
 
 
-def summarise(results: Results, root: Path = Path()) -> Summary:
+def summarise(results: Results) -> Summary:
     """Arrange a sweep's results as the table that its configuration declares.
 
     Raises:
@@ -217,7 +216,7 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
     wanted = results.subset.seeds or results.config.seeds
     table = results.config.model_copy(update={"seeds": [s for s in results.config.seeds if s in wanted]})
     cells = {cell.cell: cell for cell in results.cells}
-    printed = printed_cells(table, root)
+    printed = printed_cells(table)
 
     def line(row: Row, configuration: Configuration) -> Line:
         entries: dict[str, Entry] = {}
@@ -252,11 +251,11 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
     )
 
 
-def blank(name: str, table: Table, root: Path = Path()) -> Summary:
+def blank(name: str, table: Table) -> Summary:
     """The summary of a table before any run: its pinned configurations and the printed numbers."""
     nothing = Sources(commit="unknown", dirty=False, sources="")
     manifest: dict[str, Any] = {"datasets": {}, "absent": []}
-    return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing), root)
+    return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing))
 
 
 def _filled(entry: Entry, cell: CellResult) -> Entry:

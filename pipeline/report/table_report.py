@@ -70,18 +70,17 @@ CAPTIONS = {
 }
 
 
-def write_report(table: str, root: Path) -> Path:
+def write_report(table: str) -> Path:
     """Write ``results/<table>/report/`` and its plots for `dvc plots`, and return the folder.
 
     Args:
         table: a table whose sweep has written ``results/<table>/results.json``.
-        root: the project's root folder.
 
     Raises:
         InvalidInput: the table has no readable results, or the folder cannot be written.
     """
-    results = load_results(table, root)
-    whole = summarise(results, root)
+    results = load_results(table)
+    whole = summarise(results)
     summary = whole.without(whole.empty)
     fronts, front_plots = search_fronts.fronts(summary), search_fronts.draw(summary)
     drawn = plots.draw(summary) | search_plots.draw(summary) | front_plots
@@ -97,7 +96,7 @@ def write_report(table: str, root: Path) -> Path:
     at_moments = [] if board else moments.blocks(summary)  # a leaderboard has two columns for them
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
-    partitions, ranks = _partition_plots(summary, root), tuning.tuned(summary)
+    partitions, ranks = _partition_plots(summary), tuning.tuned(summary)
     templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
@@ -123,11 +122,11 @@ def write_report(table: str, root: Path) -> Path:
         "rankings": ranked,
         "claims": tested,
         "claim_rule": agreement.CLAIM_RULE,
-        "findings": findings_of(table, root),
+        "findings": findings_of(table),
         "captions": CAPTIONS | (leaderboard_plots.CAPTIONS if board else {}),
         "plots": drawn,
         "partitions": partitions,
-        "statistics": partition_statistics(summary, root),
+        "statistics": partition_statistics(summary),
         "columns": list(columns_of(summary.rows).values()),
         "quantities": quantities(summary),
         "searched": (searched := search_tables.searches(summary)),
@@ -139,7 +138,7 @@ def write_report(table: str, root: Path) -> Path:
         "tuned_claims": any(claim.tuned for claim in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),
-        "commands": commands(summary, root),
+        "commands": commands(summary),
         "troubles": [entry for entry in summary.entries if entry.cause],
         "metrics": formats.metrics(summary),
     }
@@ -160,11 +159,11 @@ def write_report(table: str, root: Path) -> Path:
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
     for folder, written in (
-        (root / report_folder(table), files),
-        (root / results_folder(table) / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
+        (report_folder(table), files),
+        (results_folder(table) / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
     ):
         _replace_files(folder, written)
-    return root / report_folder(table)
+    return report_folder(table)
 
 
 def _leaderboard_files(board: leaderboard.Board, cells: str, templates: Any) -> dict[str, str]:
@@ -180,14 +179,14 @@ PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg")
 """Pictures that are only on the HTML page, to keep the repository small."""
 
 
-def publish(table: str, root: Path) -> Path:
+def publish(table: str) -> Path:
     """Copy the files of a table's report that are kept in git to ``reports/tables/<table>/``; return that
     folder.
 
     Raises:
         InvalidInput: the folder cannot be written.
     """
-    source, folder = root / report_folder(table), root / REPORTS / table
+    source, folder = report_folder(table), REPORTS / table
     kept = {path for pattern in PUBLISHED for path in source.glob(pattern)}
     kept -= {path for pattern in PAGE_ONLY for path in source.glob(pattern)}
     _replace_files(folder, {path.name: path.read_text(encoding="utf-8") for path in sorted(kept)})
@@ -260,9 +259,9 @@ def _without_tags(context: Any, value: Any) -> Any:
     return formats.without_tags(value) if raw else value
 
 
-def findings_of(table: str, root: Path) -> str:
+def findings_of(table: str) -> str:
     """The hand-written findings next to the table's file; empty if there are none."""
-    path = root / table_file(table, root).with_suffix(".md")
+    path = table_file(table).with_suffix(".md")
     return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
 
@@ -287,7 +286,7 @@ def _html_line(text: str) -> str:
     return str(MarkdownIt("commonmark", {"html": False}).renderInline(text))
 
 
-def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:
+def _partition_plots(summary: Summary) -> dict[str, str]:
     """The partition stage's bubble plots, as SVG text."""
-    files = {name: root / partition_file(summary.id, name).with_suffix(".svg") for name in summary.partitions}
+    files = {name: partition_file(summary.id, name).with_suffix(".svg") for name in summary.partitions}
     return {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.exists()}

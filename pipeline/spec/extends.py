@@ -17,7 +17,7 @@ class Source:
     """The file of a table or a figure.
 
     Attributes:
-        file: its path, relative to the project's folder.
+        file: its path.
         content: the file's content without ``extends``.
     """
 
@@ -25,7 +25,7 @@ class Source:
     content: Any
 
 
-def lineage(name: str, root: Path = Path()) -> list[Source]:
+def lineage(name: str) -> list[Source]:
     """The files of a table or a figure and of all tables that it extends, the base first.
 
     Raises:
@@ -34,14 +34,14 @@ def lineage(name: str, root: Path = Path()) -> list[Source]:
     sources: list[Source] = []
     names = [name]
     while True:
-        file = table_file(names[-1], root)
-        content = parse(root / file)
+        file = table_file(names[-1])
+        content = parse(file)
         sources.insert(0, Source(file, content))
         if not isinstance(content, dict) or "extends" not in content:
             return sources
         base = content.pop("extends")
         with located(str(file)):
-            if base not in (known := table_names(root)):
+            if base not in (known := table_names()):
                 raise unknown_name("extends", str(base), known)
             if base in names:
                 raise InvalidInput("extends", base, "a table that does not extend this one")

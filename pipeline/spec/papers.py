@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -67,16 +66,16 @@ class Paper(Strict):
         return self.released_results[file]
 
 
-def paper_names(root: Path = Path()) -> list[str]:
+def paper_names() -> list[str]:
     """The folders of all papers."""
-    return sorted(path.parent.name for path in (root / PAPERS).glob(f"*/{FILE}"))
+    return sorted(path.parent.name for path in PAPERS.glob(f"*/{FILE}"))
 
 
-def load_paper(name: str, root: Path = Path()) -> Paper:
+def load_paper(name: str) -> Paper:
     """The paper of `papers/<name>/paper.yaml`.
 
     Raises:
         InvalidInput: there is no such paper, or its file is not valid; the message is one line.
     """
-    check_names("paper", [name], paper_names(root))
-    return load(root / PAPERS / name / FILE, Paper)
+    check_names("paper", [name], paper_names())
+    return load(PAPERS / name / FILE, Paper)

@@ -14,13 +14,13 @@ REPORTS = Path("reports/tables")
 """A folder for each published table; only `pfl report --publish` writes there."""
 
 
-def table_file(name: str, root: Path = Path()) -> Path:
-    """The YAML file of a table or of a figure, relative to the project's folder ``root``.
+def table_file(name: str) -> Path:
+    """The YAML file of a table or of a figure.
 
     Raises:
         InvalidInput: two files have the same name.
     """
-    return _files(root).get(name, TABLES / f"{name}.yaml")
+    return _files().get(name, TABLES / f"{name}.yaml")
 
 
 def manifest_file(table: str) -> Path:
@@ -53,13 +53,13 @@ def report_folder(table: str) -> Path:
     return results_folder(table) / "report"
 
 
-def table_names(root: Path = Path()) -> list[str]:
+def table_names() -> list[str]:
     """The names of all tables that have a file, from papers or not.
 
     Raises:
         InvalidInput: there are none here, or two files have the same name.
     """
-    if names := _names(root, "tables"):
+    if names := _names("tables"):
         return names
     raise Missing(f"{TABLES}/*.yaml", "no such file", "a project (`pfl init` creates one)")
 
@@ -70,7 +70,7 @@ def figure_names() -> list[str]:
     Raises:
         InvalidInput: two files have the same name.
     """
-    return _names(Path(), "figures")
+    return _names("figures")
 
 
 def run_names() -> list[str]:
@@ -79,7 +79,7 @@ def run_names() -> list[str]:
     Raises:
         InvalidInput: two files have the same name.
     """
-    return sorted(_files(Path()))
+    return sorted(_files())
 
 
 def published_tables() -> list[str]:
@@ -87,16 +87,15 @@ def published_tables() -> list[str]:
     return [name for name in table_names() if (REPORTS / name).is_dir()]
 
 
-def _names(root: Path, kind: str) -> list[str]:
-    return sorted(name for name, file in _files(root).items() if file.parent.name == kind)
+def _names(kind: str) -> list[str]:
+    return sorted(name for name, file in _files().items() if file.parent.name == kind)
 
 
-def _files(root: Path) -> dict[str, Path]:
-    """The files of all tables and figures below ``root``, relative to it, by name."""
+def _files() -> dict[str, Path]:
+    """The files of all tables and figures, by name."""
     files: dict[str, Path] = {}
     patterns = (TABLES / "*.yaml", PAPERS / "*/tables/*.yaml", PAPERS / "*/figures/*.yaml")
-    for path in sorted(match for pattern in patterns for match in root.glob(str(pattern))):
-        file = path.relative_to(root)
+    for file in sorted(match for pattern in patterns for match in Path().glob(str(pattern))):
         if (other := files.setdefault(file.stem, file)) != file:
             raise InvalidInput(str(file), f"'{file.stem}'", f"another name than that of {other}")
     return files

@@ -48,13 +48,13 @@ def prior_file(table: str) -> Path:
     return table_file(table).with_suffix(SUFFIX)
 
 
-def prior_files(table: str, root: Path = Path()) -> list[Path]:
+def prior_files(table: str) -> list[Path]:
     """The files of imported trials of a table and of those that it extends, the base first.
 
-    The last one is used. The paths are relative to the project's folder ``root``.
+    The last one is used.
     """
-    files = (source.file.with_suffix(SUFFIX) for source in lineage(table, root))
-    return [file for file in files if (root / file).exists()]
+    files = (source.file.with_suffix(SUFFIX) for source in lineage(table))
+    return [file for file in files if file.exists()]
 
 
 def prior_text(trials: Iterable[PriorTrial]) -> str:

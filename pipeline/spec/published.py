@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -115,14 +114,14 @@ class PublishedCell(Strict):
         return self.model_copy(update=overrides)
 
 
-def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> list[Published]:
+def published_cells(paper: str, file: str = NUMBERS) -> list[Published]:
     """All printed cells in a CSV file of a paper's folder.
 
     Raises:
         InvalidInput: there is no such paper or file, or a line of it is not valid.
     """
-    check_names("published.paper", [paper], paper_names(root))
-    folder = root / PAPERS / paper
+    check_names("published.paper", [paper], paper_names())
+    folder = PAPERS / paper
     check_names("published.file", [file], [path.name for path in folder.glob("*.csv")])
     return read_csv(folder / file, _cell, list(Published.__dataclass_fields__))
 

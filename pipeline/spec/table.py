@@ -209,7 +209,7 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     return {name: known[name] for name in known if name in names or not names}
 
 
-def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
+def printed_cells(table: Table) -> dict[Place, Published]:
     """The printed cell of each column and row that has one.
 
     Raises:
@@ -218,7 +218,7 @@ def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
     source = table.published
     if source is None:
         return {}
-    cells = published_cells(source.paper, source.file, root)
+    cells = published_cells(source.paper, source.file)
     return {
         (name, row.id): cell
         for name, column in table.columns.items()
@@ -227,26 +227,26 @@ def printed_cells(table: Table, root: Path = Path()) -> dict[Place, Published]:
     }
 
 
-def load_table(name: str, root: Path = Path()) -> Table:
+def load_table(name: str) -> Table:
     """A table with everything that it inherits.
 
     Raises:
         InvalidInput: there is no such table, or its file is not valid; the message is one line.
     """
-    check_names("table", [name], table_names(root))
+    check_names("table", [name], table_names())
     if not re.fullmatch(NAME, name):
         accepted = "a file name of at most 100 letters, digits, '.', '_' and '-'"
         raise InvalidInput("table", repr(name), accepted)
-    return load_as(Table, name, root)
+    return load_as(Table, name)
 
 
-def load_as(model: type[M], name: str, root: Path = Path()) -> M:
+def load_as(model: type[M], name: str) -> M:
     """The content of a table's or a figure's file, with everything that it inherits.
 
     Raises:
         InvalidInput: the file, or that of a table that it extends, is not valid; the message is one line.
     """
-    sources = lineage(name, root)
+    sources = lineage(name)
     content = sources[0].content
     for base, own in pairwise(sources):
         _checked(content, Table, base.file)

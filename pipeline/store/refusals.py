@@ -29,13 +29,13 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def refusals(root: Path = Path()) -> dict[str, Refusal]:
+def refusals() -> dict[str, Refusal]:
     """The refused records, by their checksums.
 
     Raises:
         InvalidInput: the file has a different format.
     """
-    listed = read_csv(root / FILE, lambda row: Refusal(**row), Refusal._fields)
+    listed = read_csv(FILE, lambda row: Refusal(**row), Refusal._fields)
     return {refusal.checksum: refusal for refusal in listed}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInfo
@@ -248,16 +247,16 @@ def save_results(results: Results, rows: Iterable[bytes]) -> None:
     write_json(folder / "metrics.json", metrics_of(results))
 
 
-def load_results(table: str, root: Path) -> Results:
+def load_results(table: str) -> Results:
     """The outcome of a table's last sweep.
 
     Raises:
         InvalidInput: the table has no results, or a file is damaged or of another version.
     """
-    folder = root / results_folder(table)
+    folder = results_folder(table)
     path = folder / "results.json"
     if not path.exists():
-        check_names("table", [table], table_names(root))
+        check_names("table", [table], table_names())
         again = f"dvc exp run -S 'tables=[{table}]'"
         accepted = f"a table whose data and records are here; {again} runs what is pending"
         raise InvalidInput("table", table, accepted)

@@ -51,11 +51,10 @@ Watch = Callable[[int, Sequence[Sequence[Trial]]], None]
 """Called with the number of parallel slots and the running trials, grouped by stack."""
 
 
-def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
+def run(scheduler: Scheduler, watch: Watch) -> None:
     """Run a scheduler until it is finished.
 
     Args:
-        resources: resources of one trial.
         watch: called several times per second, and once after the last trial.
 
     Raises:
@@ -70,6 +69,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         from pipeline.sweep.ray_search import Clock, Job, SchedulerSearcher, Worker
 
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that do not exist
+        resources = scheduler.resources
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
         slots = slots_of(resources.cpus, gpus, nodes)

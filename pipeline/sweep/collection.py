@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pfl.core.errors import InvalidInput
@@ -64,7 +63,7 @@ def results_of(name: str) -> Results:
         InvalidInput: there are neither, or the table is not valid.
     """
     written = (results_folder(name) / "results.json").exists()
-    return (None if written else assembled(name)) or load_results(name, Path())
+    return (None if written else assembled(name)) or load_results(name)
 
 
 def assembled(name: str) -> Results | None:

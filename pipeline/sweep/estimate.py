@@ -138,14 +138,13 @@ class Running:
         return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
 
 
-def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, Expected]:
+def dry_runs(scheduler: Scheduler, device: str) -> dict[str, Expected]:
     """Outcomes of dry runs by cell; cells of a kind (`_kind`) share one.
 
     Kinds without an unfinished cell are left out, and those that fail: the sweep will record the cause.
 
     Args:
         device: "cpu" or "cuda".
-        workers: processes that share the clients of a round.
     """
     measured: dict[str, tuple[Speed, int]] = {}
     tried: set[tuple[str, int]] = set()
@@ -165,7 +164,7 @@ def dry_runs(scheduler: Scheduler, device: str, workers: int = 1) -> dict[str, E
                 warm.add(network)
         if kind in measured:
             speed, model = measured[kind]
-            seconds = speed.seconds(config, partition) / workers
+            seconds = speed.seconds(config, partition) / scheduler.resources.cpus
             expected[cell.cell.id] = Expected(kind, seconds, model * partition.clients)
     return expected
 
@@ -300,12 +299,11 @@ def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
     return [until - after for (after, until, _), _ in groupby(steps, rung)]
 
 
-def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, less: str = "") -> str:
+def first_line(table: str, left: TimeLeft, slots: int, device: str, less: str = "") -> str:
     """The size and the duration of a sweep's pending runs; for a long one, how to run less.
 
     Args:
         slots: number of trials in parallel.
-        cpus: cores per trial.
         less: how to run a part, shown if this takes long.
     """
     scheduler, work = left.scheduler, left.work()
@@ -316,10 +314,11 @@ def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, l
     if scheduler.served:
         text += f", {scheduler.served} of them from the ledger"
     text += f"; on {where}, {slots} at a time"
-    hours = work.pending / 3600 * (1 if device == "cuda" else cpus)
+    hours = work.pending / 3600 * (1 if device == "cuda" else scheduler.resources.cpus)
     if left.expected:
         kind = "GPU" if device == "cuda" else "core"
-        text += f", about {duration(STARTUP + work.on(slots))} ({hours:.2g} {kind}-hours)"
+        shown = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+        text += f", about {duration(STARTUP + work.on(slots))} ({shown} {kind}-hours)"
     models = {cell: expected.models for cell, expected in left.expected.items()}
     disk = BYTES_PER_RUN * work.runs + slots * max(models.values(), default=0)
     if scheduler.keeps_models:

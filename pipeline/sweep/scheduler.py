@@ -31,6 +31,7 @@ class Scheduler:
 
     Attributes:
         ledger: receives new records.
+        resources: resources of one trial.
         keeps_models: keep the models of final trials, not only their records.
         stacks: group trials that can be stacked, for devices on which this is faster.
         ran: number of simulations that were run.
@@ -54,6 +55,7 @@ class Scheduler:
         ]
         self.outcomes: dict[str, Record] = {}
         self.ran = 0
+        self.resources = table.resources
         self.keeps_models = table.keep == "models"
         self.ledger = ledger
         self.stacks = False

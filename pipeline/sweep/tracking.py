@@ -33,13 +33,13 @@ class BackgroundTracker(Tracker):
     Attributes:
         lost: why the tracker fails; None while it works.
 
-    >>> with BackgroundTracker(root, "digits") as tracker:  # doctest: +SKIP
+    >>> with BackgroundTracker("digits") as tracker:  # doctest: +SKIP
     ...     tracker.run("dir-0.1/fedprox", record, trial=3)
     ...     tracker.cell(result)
     """
 
-    def __init__(self, root: Path, table: str):
-        super().__init__(root, table)
+    def __init__(self, table: str):
+        super().__init__(Path.cwd(), table)
         self.lost: str | None = None
         self._name = tracker_name()
         self._kind = TRACKERS[self._name]
@@ -92,15 +92,15 @@ class BackgroundTracker(Tracker):
         log.warning("%s: %s", self._name, message)
 
 
-def track_report(root: Path, table: str, folder: Path) -> str:
+def track_report(table: str, folder: Path) -> str:
     """Pass a table's report to the tracker; the returned line says where it is or what failed."""
     try:
-        return TRACKERS[tracker_name()](root, table).report(folder)
+        return TRACKERS[tracker_name()](Path.cwd(), table).report(folder)
     except Exception as error:
         return f"{tracker_name()}: {_cause(error)}; `pfl track {table}` adds the report later"
 
 
-def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
+def track_again(table: str, successes: Iterable[Record]) -> int:
     """Pass all of a table's records to the tracker, and return their number.
 
     Args:
@@ -112,7 +112,7 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
     if tracker_name() == OFF:
         turn_on = f"unset it for {DEFAULT}, or set it to the name of another tracker"
         raise Conflict("PFL_TRACKER", f"{OFF} means that tracking is off", turn_on)
-    results, kind = load_results(table, root), TRACKERS[tracker_name()]
+    results, kind = load_results(table), TRACKERS[tracker_name()]
     earlier: Entries = {(record.cell, record.key): (record, None) for record in successes}
     latest: Entries = {
         (cell.cell, record.key): (record, trial.number)
@@ -122,7 +122,7 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
     }
     entries = earlier | latest
     try:
-        tracker = kind(root, table)
+        tracker = kind(Path.cwd(), table)
         for (cell, _), (record, number) in entries.items():
             tracker.run(cell, record, number)
         for result in results.cells:

@@ -23,7 +23,7 @@ from pfl.run.trials import Trial
 from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
-from pipeline.spec.table import Resources, Subset, Table, load_table
+from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import PUBLISHED, Ledger, publish
 from pipeline.store.results import failures
 from pipeline.store.stage_files import load_data, load_division, load_manifest
@@ -60,13 +60,13 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     table = whole.part(subset)
     with table_lock(name), stoppable(name):
         ledger = Ledger(current_sources(name))
-        with BackgroundTracker(Path.cwd(), name) as tracker:
+        with BackgroundTracker(name) as tracker:
             scheduler = scheduler_of(name, table, ledger, tracker)
             less = (
                 f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "
                 "-S 'subset.seeds=[...]'"
             )
-            run(name, scheduler, table.resources, less=less)
+            run(name, scheduler, less=less)
         outcome = outputs.outcome(name, whole, subset, scheduler, time.monotonic() - began)
         outputs.write(outcome, scheduler)
         if table == whole and not outcome.failed:  # left by failed trials, or from before an edit
@@ -130,7 +130,6 @@ class OutOfTime(Exception):  # noqa: N818 - reads as what it is
 def run(
     name: str,
     scheduler: Scheduler,
-    resources: Resources,
     expected: Mapping[str, Expected] | None = None,
     seconds: float = math.inf,
     less: str = "",
@@ -141,7 +140,6 @@ def run(
 
     Args:
         name: name of a table or a figure.
-        resources: resources of one trial.
         expected: the outcome of `dry_runs`; by default they are run here.
         seconds: time limit.
         less: how to run a part, shown if this takes long.
@@ -156,6 +154,7 @@ def run(
         if scheduler.finished:
             return
         check_environment()
+        resources = scheduler.resources
         check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
         slots, device = slots_here(resources), device_of(resources).type
         deadline = time.monotonic() + seconds
@@ -167,10 +166,10 @@ def run(
                     raise OutOfTime
 
             if expected is None:
-                expected = dry_runs(scheduler, device, resources.cpus)
+                expected = dry_runs(scheduler, device)
             left = TimeLeft(scheduler, expected)
-            progress.expect(left, first_line(name, left, slots, device, resources.cpus, less))
-            cluster.run(scheduler, resources, watch)
+            progress.expect(left, first_line(name, left, slots, device, less))
+            cluster.run(scheduler, watch)
         assert scheduler.finished
     finally:
         publish(name)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -318,9 +319,9 @@ def value_of(step: dict[str, Any]) -> float:
 
 
 def results_of(results: dict[str, Any]) -> Results:
-    with tempfile.TemporaryDirectory() as folder:
-        write_results(results, Path(folder))
-        return load_results(results["table"], Path(folder))
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        write_results(results)
+        return load_results(results["table"])
 
 
 def summary_of(results: dict[str, Any]) -> Summary:
@@ -331,9 +332,9 @@ def cell_of(results: dict[str, Any], cell: str) -> dict[str, Any]:
     return next(entry for entry in results["cells"] if entry["cell"] == cell)
 
 
-def write_results(results: dict[str, Any], root: Path) -> None:
+def write_results(results: dict[str, Any]) -> None:
     """Write what the sweep and the partition stage leave for the report."""
-    folder = root / results_folder(results["table"])
+    folder = results_folder(results["table"])
     folder.mkdir(parents=True, exist_ok=True)
     table = Table.model_validate(results["config"])
     evaluations = {cell.id: cell.evaluation.model_dump() for cell in cells_of(results["table"], table)}
@@ -359,7 +360,7 @@ def write_results(results: dict[str, Any], root: Path) -> None:
     (folder / "results.json").write_text(json.dumps({**results, "cells": cells}))
     lines = [with_checksum(json.dumps(row, separators=(",", ":")).encode()) for row in rows]
     (folder / "rows.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
-    partitions = root / "data" / "partitions" / results["table"]
+    partitions = Path("data/partitions", results["table"])
     partitions.mkdir(parents=True, exist_ok=True)
     for setting, declared in results["config"]["settings"].items():
         statistics = {

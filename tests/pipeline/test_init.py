@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_paper_s_table_comes_with_its_published_numbers(monkeypatch):
     monkeypatch.chdir("study")
     assert table_names() == ["pfedsim-table3"]
     assert published_cells(load_part("pfedsim-table3").published.paper)
-    assert "## pFedSim" in write_overview(Path.cwd()).read_text()
+    assert "## pFedSim" in write_overview().read_text()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,8 @@ def test_a_paper_s_table_comes_with_its_published_numbers(monkeypatch):
     ],
 )
 def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypatch, table, base, line):
-    expected = load_table(table, ROOT)
+    with chdir(ROOT):
+        expected = load_table(table)
     assert pfl("init", "--table", table, "study").returncode == 0
     monkeypatch.chdir("study")
     assert table_names() == sorted([base, table])

@@ -163,7 +163,7 @@ def test_a_number_that_cannot_be_compared_is_not_computed(ran, edit):
 
 
 def test_the_computation_ends_with_the_time_and_the_same_command_continues(monkeypatch):
-    def run(scheduler, _, watch):
+    def run(scheduler, watch):
         trial = scheduler.next()
         scheduler.record(trial, fake_run(trial))
         clock.now += 400

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from pfl.core.errors import InvalidInput
+from pipeline.cli.project import in_project
 from pipeline.figures import make
 from pipeline.figures.figure import FigureChanges
 from pipeline.spec.table import Subset, Table
@@ -58,12 +60,13 @@ def test_a_project_without_a_valid_table_is_one_line(edit):
         printed("tables")
 
 
-def test_a_search_is_exported_as_a_table(project):
+@pytest.mark.usefixtures("project")
+def test_a_search_is_exported_as_a_table():
     results = fake_results(seeds=2, search=3)
     chosen = cell_of(results, "cifar10-0.1/pfedsim")
     chosen["searched"][1]["params"]["lr"] = 0.125
     chosen["selection"] = {"trial": 1, "comparisons": [{"trial": 1, "gain": 1.5, "error": None}]}
-    write_results(results, project)
+    write_results(results)
     table = Table.model_validate(YAML(typ="safe").load(printed("search", "export", "fake")))
     (row,) = (row for row in table.methods if row.id == "pfedsim")
     assert row.settings["cifar10-0.1"].schedule.lr == 0.125
@@ -104,6 +107,17 @@ def test_what_is_exported_is_written_where_the_command_is_given():
     with pytest.raises(InvalidInput, match=r"table: smal is not accepted.*did you mean 'small'"):
         printed("export", "rocrate", "smal", "--out", "crate")
     assert not Path("crate").exists()
+
+
+def test_paths_in_the_environment_are_relative_to_where_the_command_is_given(project, monkeypatch):
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+    for name, path in (("DATA_SOURCE", "archives"), ("PFL_CACHE", "~/cache")):
+        monkeypatch.setenv(name, path)
+    in_project(lambda: None)()
+    assert Path.cwd() == project
+    assert os.environ["DATA_SOURCE"] == str(project / "below/archives")
+    assert os.environ["PFL_CACHE"] == "~/cache"
 
 
 def test_a_refused_experiment_says_how_to_undo_its_options(monkeypatch):

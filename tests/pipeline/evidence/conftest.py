@@ -20,5 +20,5 @@ def reported(prepared: Path) -> Path:
     scheduler = scheduler_of("small", table, Ledger(SOURCES))
     finish(scheduler)
     outputs.write(outputs.outcome("small", table, Subset(), scheduler), scheduler)
-    write_report("small", prepared)
+    write_report("small")
     return prepared

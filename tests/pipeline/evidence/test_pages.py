@@ -40,7 +40,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def test_each_paper_has_a_page_on_which_each_of_its_claims_stands_once(pages):
-    assert list(pages) == paper_names(ROOT)
+    assert list(pages) == paper_names()
     for claim in answered_claims():
         place = f"{claim.kind.title()} {claim.name}, {cell(claim.source)}"
         row = f"| {cell(claim.claim)} | {place} | {claim.ours.words} |"

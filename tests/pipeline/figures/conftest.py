@@ -22,7 +22,7 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run_here(scheduler, _resources, watch) -> None:
+def run_here(scheduler, watch) -> None:
     from pfl.data.dataset import load
     from pfl.data.partition import Partition
     from pfl.run.trials import run_trial

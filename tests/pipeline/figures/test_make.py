@@ -100,9 +100,9 @@ def test_distances_are_shown_at_the_rounds_named_or_else_at_the_last(at, shown):
 
 
 def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch):
-    def failing(scheduler, resources, watch) -> None:
+    def failing(scheduler, watch) -> None:
         scheduler.fail(scheduler.next(), "ValueError: no")
-        run_here(scheduler, resources, watch)
+        run_here(scheduler, watch)
 
     monkeypatch.setattr(cluster, "run", failing)
     with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 run failed; .* retries them"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,21 @@ def realistic() -> dict:
     return results
 
 
-def report_of(results: dict, root: Path) -> Path:
-    """The folder of the report of some results."""
-    write_results(results, root)
-    return write_report(results["table"], root)
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test writes its reports in a project of its own, which has the papers' numbers."""
+    monkeypatch.chdir(tmp_path)
+    copy_numbers(tmp_path)
 
 
-def readme_of(results: dict, root: Path) -> str:
-    return (report_of(results, root) / "README.md").read_text()
+def report_of(results: dict) -> Path:
+    """The folder of the report of some results, in the working directory."""
+    write_results(results)
+    return write_report(results["table"])
+
+
+def readme_of(results: dict) -> str:
+    return (report_of(results) / "README.md").read_text()
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +63,8 @@ def root(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def folder(root) -> Path:
-    return report_of(realistic(), root)
+    with chdir(root):
+        return root / report_of(realistic())
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +83,6 @@ def line_of(readme: str, label: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
-def small(tmp_path: Path, **changes: object) -> str:
+def small(**changes: object) -> str:
     """The README of a small table with some keys of its results replaced."""
-    return readme_of(fake_results(methods=2, settings=1, seeds=1) | changes, tmp_path)
+    return readme_of(fake_results(methods=2, settings=1, seeds=1) | changes)

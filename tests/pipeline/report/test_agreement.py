@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from pipeline.spec.paths import PAPERS, TABLES
 from pipeline.spec.published import published_cells
 from tests.pipeline.fake_results import diverge, fail, fake_results, reach, results_by_row, summary_of
 from tests.pipeline.report.conftest import PUBLISHED, line_of, readme_of, realistic, report_of, small
-from tests.repository import copy_numbers
+from tests.repository import ROOT
 
 
 def test_the_answer_comes_before_the_table(readme, page):
@@ -56,11 +57,11 @@ def test_cells_and_simulations_are_counted_and_provisional_verdicts_named_before
     assert said in page.partition("<table")[0]
 
 
-def test_cells_that_share_a_simulation_count_it_once(tmp_path):
+def test_cells_that_share_a_simulation_count_it_once():
     results = fake_results(methods=3, settings=1, seeds=1)
     cells = [cell["pinned"] for cell in results["cells"]]
     cells[1]["records"] = cells[0]["records"]
-    assert "3 cells were run, from 2 simulations." in readme_of(results, tmp_path)
+    assert "3 cells were run, from 2 simulations." in readme_of(results)
 
 
 def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_by_themselves():
@@ -92,11 +93,10 @@ def test_an_average_counts_no_more_than_the_columns_behind_it():
     assert (counted.judged, counted.shared) == (2, 2)
 
 
-def test_rows_that_cannot_be_compared_are_named_with_the_reason(tmp_path):
-    copy_numbers(tmp_path)
+def test_rows_that_cannot_be_compared_are_named_with_the_reason():
     results = realistic()
     results["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     readme = (folder / "README.md").read_text()
     assert "Not comparable: Local. Other clients." in readme
     assert line_of(readme, "Local")[0].endswith("<br><sub>84.30 ± 0.81 (−3.30)</sub>")
@@ -111,10 +111,10 @@ def test_one_cell_was_run():
     )
 
 
-def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
+def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged():
     results = fake_results(methods=2, settings=1, seeds=1)
     diverge(results["cells"][0]["pinned"])
-    readme = readme_of(results, tmp_path)
+    readme = readme_of(results)
     assert "2 cells were run, from 2 simulations." in readme
     assert line_of(readme, "Local") == ["*diverged*"]
     assert "Local, pinned configuration diverged: seed 0: diverged in round 3." in readme
@@ -144,11 +144,10 @@ def test_the_answer_counts_cells_that_diverged_and_gives_the_range_of_the_agreem
         (3, "The paper has 3 seeds."),
     ],
 )
-def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, said):
-    copy_numbers(tmp_path)
+def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(seeds, said):
     results = realistic()
     results["config"]["published"]["seeds"] = seeds
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     assert said in (folder / "README.md").read_text()
     assert said in (folder / "index.html").read_text()
 
@@ -315,15 +314,15 @@ def test_the_share_of_the_resamples_is_exact():
     assert tested.ours.shown.endswith("but in only 55.6 % of resamples")
 
 
-def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/fake.md").write_text("FedAvg is *far* above, <b>and</b> this is why.\n")
-    assert "## Findings\n\nFedAvg is *far* above" in small(tmp_path)
-    page = (tmp_path / "results/fake/report/index.html").read_text()
+def test_findings_written_by_hand_are_part_of_the_report():
+    TABLES.mkdir()
+    (TABLES / "fake.md").write_text("FedAvg is *far* above, <b>and</b> this is why.\n")
+    assert "## Findings\n\nFedAvg is *far* above" in small()
+    page = Path("results/fake/report/index.html").read_text()
     assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
 
 
-FINDINGS = sorted([*TABLES.glob("*.md"), *PAPERS.glob("*/tables/*.md")])
+FINDINGS = sorted([*(ROOT / TABLES).glob("*.md"), *(ROOT / PAPERS).glob("*/tables/*.md")])
 
 
 @pytest.mark.parametrize("file", FINDINGS, ids=lambda file: file.stem)
@@ -342,12 +341,12 @@ def test_each_finding_has_three_lines_at_most_and_no_command(file):
 
 
 @pytest.mark.parametrize(("absent", "why"), [([], "Not run yet"), (["cinic10"], "Data not available")])
-def test_columns_that_have_not_been_tried_are_named_with_the_reason_and_not_printed(tmp_path, absent, why):
+def test_columns_that_have_not_been_tried_are_named_with_the_reason_and_not_printed(absent, why):
     results = fake_results(methods=2, settings=2, seeds=1)
     results["config"]["settings"]["cifar10-0.5"]["dataset"] = "cinic10"
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
     results["manifest"]["absent"] = absent
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     readme = (folder / "README.md").read_text()
     assert "| Method | CIFAR-10, Dir(0.1) |" in readme
     assert f"{why}: CIFAR-10, Dir(0.5)." in readme

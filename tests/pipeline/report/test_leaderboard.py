@@ -55,11 +55,11 @@ def test_a_method_that_is_printed_under_the_name_of_another_has_a_place_of_its_o
     ]
 
 
-def test_a_name_with_dollar_signs_is_the_same_in_both_reports(tmp_path):
+def test_a_name_with_dollar_signs_is_the_same_in_both_reports():
     results = leaderboard()
     rows = results["config"]["methods"]
     results["config"]["methods"] = [{**row, "label": f"${row['method']}$"} for row in rows]
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     assert "<span>$</span>fedavg<span>$</span>" in (folder / "README.md").read_text()
     page = (folder / "index.html").read_text()
     assert "Try $fedavg$ first" in page
@@ -149,8 +149,8 @@ def test_every_number_of_the_csv_names_its_ledger_rows():
     assert float(lines[0]["post_local"]) == pytest.approx(77.0)
 
 
-def test_the_report_has_the_leaderboard_once_and_its_files(tmp_path):
-    folder = report_of(leaderboard(), tmp_path)
+def test_the_report_has_the_leaderboard_once_and_its_files():
+    folder = report_of(leaderboard())
     readme, page = ((folder / name).read_text() for name in ("README.md", "index.html"))
     assert "| 1 | FedAvg | baseline | 1.00 |" in readme
     assert "## Mean ranks" not in readme
@@ -159,15 +159,15 @@ def test_the_report_has_the_leaderboard_once_and_its_files(tmp_path):
     assert len(ids) == len(set(ids))
 
 
-def test_the_sortable_page_has_both_tables_and_needs_no_network(tmp_path):
-    page = (report_of(leaderboard(), tmp_path) / "leaderboard.html").read_text()
+def test_the_sortable_page_has_both_tables_and_needs_no_network():
+    page = (report_of(leaderboard()) / "leaderboard.html").read_text()
     assert page.count("new ITable(") == 2
     assert "pFedSim" in page
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
     assert not re.search(r"from 'https?:", page)
 
 
-def test_other_tables_have_no_leaderboard(tmp_path):
-    folder = report_of(leaderboard(report=None), tmp_path)
+def test_other_tables_have_no_leaderboard():
+    folder = report_of(leaderboard(report=None))
     assert "Leaderboard" not in (folder / "README.md").read_text()
     assert not (folder / "leaderboard.html").exists()

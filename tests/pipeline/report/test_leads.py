@@ -44,8 +44,8 @@ def test_all_methods_level_have_no_second():
     assert lead.gap is None
 
 
-def test_with_one_seed_the_clients_are_paired(tmp_path):
-    readme = readme_of(results_by_row(local=(50.0,), pfedsim=(71.0,)), tmp_path)
+def test_with_one_seed_the_clients_are_paired():
+    readme = readme_of(results_by_row(local=(50.0,), pfedsim=(71.0,)))
     first = readme.partition("| Method |")[0]
     assert "**First, with 71.00 %: pFedSim by 21.00 over Local (95 % interval" in first
     assert "over 20 paired clients)" in first
@@ -58,9 +58,9 @@ def test_single_clients_and_repeated_simulations_are_no_methods():
     assert leads(summary_of(results)) == []
 
 
-def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_rank(tmp_path):
+def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_rank():
     results = results_by_row(3, local=(50.0, 52.0), fedavg=(60.0, 63.0), pfedsim=(71.0, 71.5))
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     readme = (folder / "README.md").read_text()
     first = next(line for line in readme.splitlines() if line.startswith("**"))
     assert first.startswith("**First in CIFAR-10, Dir(0.1): pFedSim by 9.75 over FedAvg (95 % interval ")

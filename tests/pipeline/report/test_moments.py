@@ -39,19 +39,19 @@ def test_the_others_are_compared_with_the_reference_or_else_with_the_best():
     assert gap.high == pytest.approx(2.25 + 12.706204736174707 * 0.25)
 
 
-def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags(tmp_path):
+def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags():
     results = results_by_row(local=(50.0, 52.0), fedavg=(60.0, 62.5), pfedsim=(70.0, 72.0))
-    readme = readme_of(results, tmp_path)
+    readme = readme_of(results)
     trained = readme.partition("After local training on the client's own data")[2]
     assert "| FedAvg | 66.25 ± 1.77<br><sub>−9.75 (" in trained
     assert "&lt;" not in readme
 
 
-def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
+def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing():
     results = results_by_row(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     for evaluation in results["cells"][1]["pinned"]["records"][0]["metrics"]["rounds"]:
         del evaluation["post_local"]
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     block = (folder / "README.md").read_text().partition("### After local training")[2].partition("###")[0]
     assert "| FedAvg | *not recorded* |" in block
     assert "<em>not recorded</em>" in (folder / "index.html").read_text()
@@ -90,11 +90,11 @@ def test_rows_that_one_training_serves_are_shown_once(changed, labels):
         assert [label for label, _ in block.lines] == ["Local", "FedAvg", "pFedSim"]
 
 
-def test_a_column_in_which_some_rows_report_no_accuracy_has_the_others(tmp_path):
+def test_a_column_in_which_some_rows_report_no_accuracy_has_the_others():
     results = results_by_row(settings=2, local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     results["config"]["settings"]["cifar10-0.5"]["evaluation"] = {"metric": "seconds_per_sample"}
     results["config"]["methods"][1]["evaluation"] = {"metric": "pooled"}
-    block = readme_of(results, tmp_path).partition("### After local training")[2].partition("###")[0]
+    block = readme_of(results).partition("### After local training")[2].partition("###")[0]
     assert [text.partition("<")[0] for text in line_of(block, "Local")] == ["55.00", ""]
     assert line_of(block, "FedAvg")[1] == "**65.00**"
 

@@ -12,7 +12,6 @@ from pipeline.report.overview import write_overview
 from pipeline.report.table_report import publish
 from tests.pipeline.fake_results import diverge, fake_results, reach
 from tests.pipeline.report.conftest import PUBLISHED, line_of, report_of
-from tests.repository import copy_numbers
 
 TABLE = """\
 title: pFedSim, Table 3
@@ -34,15 +33,14 @@ LINK = "[pFedSim, Table 3](tables/pfedsim-table3/README.md)"
 CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def root(project: Path) -> Path:
     """A project with a paper's table of six cells, of which three have been run, and two of its own."""
-    copy_numbers(project)
     (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
     again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
     (project / "tables/pfedsim-table3-again.yaml").write_text(again)
-    publish_report(paper_results(), project)
-    publish_report(fake_results(2, 1, seeds=1, table="small"), project)
+    publish_report(paper_results())
+    publish_report(fake_results(2, 1, seeds=1, table="small"))
     return project
 
 
@@ -55,28 +53,28 @@ def paper_results() -> dict:
     return results
 
 
-def publish_report(results: dict, root: Path) -> None:
+def publish_report(results: dict) -> None:
     """Publish a report of some results."""
-    report_of(results, root)
-    publish(results["table"], root)
+    report_of(results)
+    publish(results["table"])
 
 
-def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(root):
-    text = write_overview(root).read_text()
+def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns():
+    text = write_overview().read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
     columns = line_of(text, LINK)
     assert columns == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert "| Table | Pinned cells run | Reproduced | Higher | Lower | Claims |" in text
 
 
-def test_a_paper_s_row_is_the_sum_of_its_tables(root):
-    text = write_overview(root).read_text()
+def test_a_paper_s_row_is_the_sum_of_its_tables():
+    text = write_overview().read_text()
     expected = ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert line_of(text, "[pFedSim](#pfedsim)") == line_of(text, "**All**") == expected
 
 
-def test_a_table_that_only_repeats_cells_of_another_is_a_study(root):
-    counted, studies = write_overview(root).read_text().split("## Studies")
+def test_a_table_that_only_repeats_cells_of_another_is_a_study():
+    counted, studies = write_overview().read_text().split("## Studies")
     assert "Table 3, again" not in counted
     assert line_of(studies, "pFedSim, Table 3, again") == ["0 of 2", "", "", "", ""]
 
@@ -85,7 +83,7 @@ def test_a_simulation_behind_several_cells_counts_once(root):
     report = root / "reports/tables/pfedsim-table3/table.csv"
     first, second = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
     report.write_text(report.read_text().replace(first, second))
-    assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations, 1 shared)"
+    assert line_of(write_overview().read_text(), "**All**")[0] == "3 of 6 (2 simulations, 1 shared)"
 
 
 def test_a_simulation_behind_cells_of_two_tables_is_counted_at_the_first(root):
@@ -98,16 +96,16 @@ def test_a_simulation_behind_cells_of_two_tables_is_counted_at_the_first(root):
     local, fedavg, pfedsim = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:4])
     report.write_text(report.read_text().replace(pfedsim, fedavg))
     assert local != fedavg
-    columns = line_of(write_overview(root).read_text(), "**All**")
+    columns = line_of(write_overview().read_text(), "**All**")
     # Of the six cells, three have run; pFedSim's is from the simulation of FedAvg's, which is counted.
     assert columns[:4] == ["3 of 6 (2 simulations, 1 shared)", "", "1", "1"]
 
 
-def test_rows_that_cannot_be_compared_are_counted_by_themselves(root):
+def test_rows_that_cannot_be_compared_are_counted_by_themselves():
     content = paper_results()
     content["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
-    publish_report(content, root)
-    text = write_overview(root).read_text()
+    publish_report(content)
+    text = write_overview().read_text()
     assert line_of(text, "**All**")[:4] == ["3 of 6 (3 simulations, 1 not comparable)", "", "1", "1"]
     assert "3 cells from 3 simulations, of which 1 cannot be compared. Both verdicts are provisional" in text
 
@@ -120,12 +118,9 @@ def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
     for cell, accuracies in zip(content["cells"], ((50, 51), (81, 82.1), (70, 71)), strict=True):
         reach(cell, *accuracies)
     content["config"]["seeds"] = [0, 1]
-    publish_report(content, root)
+    publish_report(content)
     block = (
-        write_overview(root)
-        .read_text()
-        .partition("## All methods at the same moment")[2]
-        .partition("\n## ")[0]
+        write_overview().read_text().partition("## All methods at the same moment")[2].partition("\n## ")[0]
     )
     trained, received = [line for line in block.splitlines() if line.startswith("| [pFedSim, Table 3]")]
     cells = [cell.strip() for cell in trained.strip("|").split("|")]
@@ -146,32 +141,32 @@ def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
         "claim,place,published,published_shown,ours,ours_shown,held,run,undecided,few_seeds\n"
         "a,here,confirmed,,in part,,2,4,1,1\nb,here,confirmed,,refuted,,,,,\nc,here,confirmed,,open,,,,,\n"
     )
-    answers = line_of(write_overview(root).read_text(), LINK)[-1]
+    answers = line_of(write_overview().read_text(), LINK)[-1]
     assert answers == "1 refuted, 1 in part (in 2 of 4 columns run, undecided in 1, one seed), 1 open"
 
 
-def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
+def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower():
     content = paper_results()
     diverge(content["cells"][2]["pinned"])
-    publish_report(content, root)
-    columns = line_of(write_overview(root).read_text(), "**All**")
+    publish_report(content)
+    columns = line_of(write_overview().read_text(), "**All**")
     assert columns[:4] == ["3 of 6 (3 simulations, 1 diverged)", "", "1", "1"]
 
 
-def test_verdicts_of_fewer_than_three_seeds_are_said_to_be_provisional(root):
-    text = write_overview(root).read_text()
+def test_verdicts_of_fewer_than_three_seeds_are_said_to_be_provisional():
+    text = write_overview().read_text()
     assert text.count("3 cells from 3 simulations. All 3 verdicts are provisional: fewer than 3 seeds.") == 2
 
 
-def test_printed_cells_that_describe_data_are_counted_apart(root):
-    text = write_overview(root).read_text()
+def test_printed_cells_that_describe_data_are_counted_apart():
+    text = write_overview().read_text()
     assert "The papers print 294 cells: 272 are results of runs, and 22 describe data." in text
 
 
 def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_superseded(root):
     report = root / "reports/tables/pfedsim-table3/table.csv"
     report.write_text(report.read_text().replace("original pixels", "JPEG copy"))
-    counted, superseded = write_overview(root).read_text().split("## Superseded")
+    counted, superseded = write_overview().read_text().split("## Superseded")
     assert (
         line_of(counted, "pFedSim, Table 3")
         == line_of(counted, "**All**")
@@ -183,16 +178,16 @@ def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_supersed
     assert not (root / "reports/overview.svg").exists()
 
 
-def test_tables_of_the_paper_without_runs_are_named_with_the_reason(root):
-    assert "Table 4 has no runs. Describes data" in write_overview(root).read_text()
+def test_tables_of_the_paper_without_runs_are_named_with_the_reason():
+    assert "Table 4 has no runs. Describes data" in write_overview().read_text()
 
 
-def test_tables_without_published_numbers_are_no_part_of_it(root):
-    assert "small" not in write_overview(root).read_text()
+def test_tables_without_published_numbers_are_no_part_of_it():
+    assert "small" not in write_overview().read_text()
 
 
 def test_what_was_run_is_drawn_against_what_is_printed(root):
-    text = write_overview(root).read_text()
+    text = write_overview().read_text()
     assert "(overview.svg)" in text
     plot = (root / "reports/overview.svg").read_text()
     assert "ours, lower (provisional)" in plot
@@ -200,7 +195,7 @@ def test_what_was_run_is_drawn_against_what_is_printed(root):
 
 
 def test_every_link_leads_somewhere(root):
-    text = write_overview(root).read_text()
+    text = write_overview().read_text()
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)}
     for target in re.findall(r"\]\(([^)]+)\)", text):
         if not target.startswith("https://"):  # a paper's
@@ -208,17 +203,17 @@ def test_every_link_leads_somewhere(root):
 
 
 def test_reports_on_the_software_itself_are_listed_by_name(root):
-    assert "## Engineering" not in write_overview(root).read_text()
+    assert "## Engineering" not in write_overview().read_text()
     for name in ("speed", "faults"):
         (root / "reports/engineering" / name).mkdir(parents=True)
         (root / "reports/engineering" / name / "README.md").touch()
     links = "[faults](engineering/faults/README.md),\n[speed](engineering/speed/README.md).\n"
-    assert write_overview(root).read_text().endswith(links)
+    assert write_overview().read_text().endswith(links)
 
 
 def test_it_begins_with_what_was_learnt_over_all_papers(root):
     (root / "tables/overview.md").write_text("- Ask for the split.\n")
-    text = write_overview(root).read_text()
+    text = write_overview().read_text()
     first, _, rest = text.partition("\n\n")
     assert first == "# The papers' tables"
     picture = "![Our numbers against the published ones](overview.svg)"
@@ -227,7 +222,7 @@ def test_it_begins_with_what_was_learnt_over_all_papers(root):
 
 def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     shutil.rmtree(root / "reports")
-    text = write_overview(root).read_text()
+    text = write_overview().read_text()
     assert line_of(text, "pFedSim, Table 3")[0] == "0 of 6"
     assert "overview.svg" not in text
 
@@ -250,7 +245,7 @@ def test_a_folder_adds_a_paper(root):
     shutil.copy(root / "papers/fedcac/published.csv", folder)
     own = TABLE.replace("pFedSim, Table 3", "Mine, Table 1").replace("paper: pfedsim", "paper: mine")
     (folder / "tables/mine-table1.yaml").write_text(own.replace('"3"', '"1"'))
-    text = write_overview(root).read_text()
+    text = write_overview().read_text()
     assert "## Mine\n\nDoe: [A paper of one's own](https://example.org). arXiv, 2026.\n\n| Table |" in text
     assert text.index("## Mine") < text.index("## pFedSim")
 
@@ -258,6 +253,6 @@ def test_a_folder_adds_a_paper(root):
 def test_released_results_follow_the_papers_under_their_own_heading(root):
     table = TABLE.replace("paper: pfedsim", "paper: spfl, file: plga_released.csv").replace('"3"', "mnist")
     (root / "tables/released.yaml").write_text(table)
-    text = write_overview(root).read_text()
+    text = write_overview().read_text()
     assert text.index("## pFedSim") < text.index("## PLGA's released runs\n\n| Table |")
     assert "The papers print 294 cells, and their authors released 14 more: 286 are results of runs" in text

@@ -59,6 +59,16 @@ def test_a_search_whose_best_trial_sits_at_an_end_says_which_range_to_widen():
     assert notes_of(results) == ()
 
 
+def test_a_large_number_of_samples_at_the_end_of_a_range_is_written_out():
+    results = fake_results(settings=1, seeds=2, search=3)
+    results["config"]["search"]["space"] = {"batch_size": [16, 1024]}
+    cell = cell_of(results, "cifar10-0.1/local")
+    for trial, size in enumerate((64, 1024, 32)):
+        params = {"batch_size": size}
+        cell["searched"][trial] = search_step(cell["cell"], trial, 0.1, 50.0 + trial % 2, params)
+    assert notes_of(results) == ("widen batch_size: the best trial (1024) is at its upper end",)
+
+
 def test_with_enough_trials_the_importance_comes_first():
     results = fake_results(settings=1, seeds=2, search=12)
     assert notes_of(results)[0] == "importance: lr 1.00"

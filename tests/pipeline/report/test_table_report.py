@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import chdir
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,15 +25,15 @@ def test_the_published_number_and_the_difference_are_beside_ours(readme):
     assert line_of(readme, "Local")[0] == "**81.00** ± 1.41<br><sub>▽ 84.30 ± 0.81 (−3.30)</sub>"
 
 
-def test_what_a_table_says_is_text_and_never_html(tmp_path):
+def test_what_a_table_says_is_text_and_never_html():
     results = fake_results(methods=2, settings=1, seeds=1)
     harm = '"><img src=x onerror=alert(1)> a|b'
     results["config"]["title"] = results["config"]["note"] = harm
     results["config"]["settings"]["cifar10-0.1"]["label"] = harm
     results["config"]["methods"][0]["label"] = harm
     results["config"]["sources"] = {"lr": harm}
-    readme = small(tmp_path, config=results["config"])
-    page = (tmp_path / "results/fake/report/index.html").read_text()
+    readme = small(config=results["config"])
+    page = Path("results/fake/report/index.html").read_text()
     assert "<img src=x" not in readme + page
     header, rule, line = readme[readme.index("| Method |") :].splitlines()[:3]
     cells = [text.replace("\\|", "").count("|") for text in (header, rule, line)]
@@ -40,13 +41,13 @@ def test_what_a_table_says_is_text_and_never_html(tmp_path):
     assert "&lt;img src=x onerror=alert(1)> a\\|b" in line
 
 
-def test_the_names_of_a_table_are_shown_as_they_are_and_are_no_formulas(tmp_path):
+def test_the_names_of_a_table_are_shown_as_they_are_and_are_no_formulas():
     results = fake_results(methods=2, settings=1, seeds=1, search=2)
     title, column, row = "Cost in $ and $x$", "`w_i` [a](b) | *c*", r"_ours_ ~~$\alpha$~~ &lt; \*"
     results["config"]["title"] = title
     results["config"]["settings"]["cifar10-0.1"]["label"] = column
     results["config"]["methods"][0]["label"] = row
-    readme = small(tmp_path, config=results["config"], cells=results["cells"])
+    readme = small(config=results["config"], cells=results["cells"])
     page = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(readme)
     for tag, text in (("h1", title), ("th", column), ("td", row)):
         shown = escape(text, quote=False).replace("$", "<span>$</span>")
@@ -74,28 +75,28 @@ def test_failed_partial_and_missing_entries_say_what_they_are(readme, page):
         assert "FedAvg, pinned configuration partial: seed 1: out of memory." in text
 
 
-def test_the_report_of_a_part_of_a_table_touches_no_published_page(tmp_path):
+def test_the_report_of_a_part_of_a_table_touches_no_published_page():
     results = fake_results(methods=3, settings=2, seeds=1)
     results["subset"] = {"settings": ["cifar10-0.1"], "methods": ["local", "fedavg"], "seeds": []}
     results["cells"] = [cell_of(results, "cifar10-0.1/local")]
-    published = [tmp_path / "reports" / name for name in ("README.md", "tables/fake/README.md")]
+    published = [Path("reports", name) for name in ("README.md", "tables/fake/README.md")]
     for page in published:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text("of the whole table")
-    write_results(results, tmp_path)
-    before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    write_report("fake", tmp_path)
+    write_results(results)
+    before = {path for path in Path().rglob("*") if path.is_file()}
+    write_report("fake")
     assert [page.read_text() for page in published] == ["of the whole table"] * 2
-    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    written = {path for path in Path().rglob("*") if path.is_file()} - before
     assert written
-    assert all(path.is_relative_to(tmp_path / "results") for path in written)
+    assert all(path.is_relative_to("results") for path in written)
 
 
-def test_what_params_yaml_left_out_is_not_selected_and_not_missing(tmp_path):
+def test_what_params_yaml_left_out_is_not_selected_and_not_missing():
     results = fake_results(methods=3, settings=2, seeds=1)
     part = {"settings": ["cifar10-0.1"], "methods": ["local", "fedavg"], "seeds": []}
     cells = [cell_of(results, "cifar10-0.1/local")]
-    readme = small(tmp_path, config=results["config"], subset=part, cells=cells)
+    readme = small(config=results["config"], subset=part, cells=cells)
     assert [line_of(readme, label)[0] for label in ("FedAvg", "pFedSim")] == ["*not run*", "*not selected*"]
     assert "Not selected: CIFAR-10, Dir(0.5)." in readme
     assert "Of 6 entries: 1 not run, 4 not selected." in readme
@@ -120,11 +121,11 @@ def test_the_csv_has_a_line_per_entry(folder):
     assert all(len(entry["keys"].split()) == int(entry["seeds"]) for entry in entries)
 
 
-def test_records_of_a_data_set_that_has_been_renamed_since_are_of_the_one_with_the_new_name(tmp_path):
+def test_records_of_a_data_set_that_has_been_renamed_since_are_of_the_one_with_the_new_name():
     results = fake_results(methods=2, settings=1, seeds=1)
     for cell in results["cells"]:
         cell["pinned"]["records"][0]["dataset"] = "former/digits.npz"
-    with (report_of(results, tmp_path) / "table.csv").open() as lines:
+    with (report_of(results) / "table.csv").open() as lines:
         assert {row["data"] for row in csv.DictReader(lines)} == {"digits: original pixels"}
 
 
@@ -137,11 +138,11 @@ def test_the_latex_table_is_booktabs_with_as_many_columns_as_settings(folder):
     assert r"\quad published & 84.30 $\pm$ 0.81 ($-3.30$) &  \\" in text
 
 
-def test_latex_labels_are_escaped(tmp_path):
+def test_latex_labels_are_escaped():
     results = fake_results(methods=2, settings=1, seeds=1)
     results["config"]["methods"][0]["label"] = "50%_&^~\\"
     escaped = r"50\%\_\&\textasciicircum{}\textasciitilde{}\textbackslash{}"
-    assert escaped in (report_of(results, tmp_path) / "table.tex").read_text()
+    assert escaped in (report_of(results) / "table.tex").read_text()
 
 
 # ---- the files -----------------------------------------------------------------------------------------
@@ -188,29 +189,30 @@ def test_the_page_has_the_sections_of_the_readme_and_links_to_each(readme, page)
 
 def test_the_same_results_give_the_same_files(root, folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    write_report("paper-table3", root)
+    with chdir(root):
+        write_report("paper-table3")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_table_without_any_result_still_has_a_report(tmp_path):
-    readme = small(tmp_path, cells=[])
+def test_a_table_without_any_result_still_has_a_report():
+    readme = small(cells=[])
     assert "| Local | *not run* |" in readme
     assert "Convergence" not in readme
-    (plots,) = tmp_path.glob("results/*/plots")
+    (plots,) = Path().glob("results/*/plots")
     assert not list(plots.iterdir())  # DVC expects the folder
 
 
-def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path):
+def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed():
     results = fake_results(methods=2, settings=2, seeds=1)
     results["config"]["methods"][1]["settings"] = {"cifar10-0.1": {"partition": "pathological:5"}}
-    write_results(results, tmp_path)
-    partitions = tmp_path / "data" / "partitions" / "fake"
+    write_results(results)
+    partitions = Path("data/partitions/fake")
     for suffix in ("json", "svg"):
         text = (partitions / f"cifar10-0.1.{suffix}").read_text()
         (partitions / f"cifar10-0.1.pfedsim.{suffix}").write_text(
             text.replace("dirichlet:0.1", "pathological:5")
         )
-    folder = write_report("fake", tmp_path)
+    folder = write_report("fake")
     readme = (folder / "README.md").read_text()
     listed = [line.split(" | ")[:2] for line in readme.splitlines() if ",min=10,test=0.25" in line]
     assert listed == [
@@ -222,49 +224,50 @@ def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path
     assert 'aria-label="Partition CIFAR-10, Dir(0.1), pFedSim"' in (folder / "index.html").read_text()
 
 
-def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
-    small(tmp_path)
-    (tmp_path / "results/fake/report/partition-gone.svg").touch()
-    small(tmp_path)
-    assert not (tmp_path / "results/fake/report/partition-gone.svg").exists()
+def test_plots_of_a_setting_that_is_gone_do_not_stay():
+    small()
+    gone = Path("results/fake/report/partition-gone.svg")
+    gone.touch()
+    small()
+    assert not gone.exists()
 
 
 # ---- mistakes ------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
-    write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
-    (tmp_path / "results/fake/report").write_text("a file in the way")
+def test_a_folder_that_cannot_be_written_is_one_clear_line():
+    write_results(fake_results(methods=2, settings=1, seeds=1))
+    Path("results/fake/report").write_text("a file in the way")
     with pytest.raises(InvalidInput, match="a file that can be written"):
-        write_report("fake", tmp_path)
+        write_report("fake")
 
 
-def test_a_published_report_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+def test_a_published_report_that_cannot_be_replaced_stays(monkeypatch):
     def full(path: Path, _text: str) -> None:
         raise InvalidInput("file", str(path), "a file that can be written (No space left on device)")
 
-    small(tmp_path)
-    folder = publish("fake", tmp_path)
+    small()
+    folder = publish("fake")
     files = {path: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr("pipeline.report.table_report.write_text", full)
     with pytest.raises(InvalidInput, match="No space left"):
-        publish("fake", tmp_path)
+        publish("fake")
     assert {path: path.read_bytes() for path in folder.iterdir()} == files
 
 
-def test_a_minus_is_one_in_latex(tmp_path):
+def test_a_minus_is_one_in_latex():
     results = fake_results(2, 1, seeds=1, table="fake")
     results["config"]["evaluation"] = {"metric": "similarity", "measure": "mdb"}
     for cell in results["cells"]:
         for row in cell["pinned"]["records"]:
             row["metrics"]["similarities"] = {"mdb": [[1.0, -0.25], [-0.25, 1.0]]}
-    assert "$-$0.25" in (report_of(results, tmp_path) / "table.tex").read_text()
+    assert "$-$0.25" in (report_of(results) / "table.tex").read_text()
 
 
-def test_a_table_of_times_draws_no_accuracies(tmp_path):
+def test_a_table_of_times_draws_no_accuracies():
     results = fake_results(3, 1, seeds=1, table="times")
     results["config"]["evaluation"] = {"metric": "seconds_per_sample"}
-    folder = report_of(results, tmp_path)
+    folder = report_of(results)
     assert not list(folder.glob("convergence.svg"))
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
@@ -272,17 +275,17 @@ def test_a_table_of_times_draws_no_accuracies(tmp_path):
         assert "Accuracy by" not in text
 
 
-def test_the_note_of_a_table_is_markdown_on_the_page_too(tmp_path):
+def test_the_note_of_a_table_is_markdown_on_the_page_too():
     results = fake_results(1, 1, seeds=1, table="fake")
     results["config"]["note"] = "With `precision: bf16` and <b>nothing</b> else."
-    page = (report_of(results, tmp_path) / "index.html").read_text()
+    page = (report_of(results) / "index.html").read_text()
     assert "With <code>precision: bf16</code> and &lt;b&gt;nothing&lt;/b&gt; else." in page
 
 
-def test_published_ranks_are_shown_where_a_paper_prints_the_numbers(readme, page, tmp_path):
+def test_published_ranks_are_shown_where_a_paper_prints_the_numbers(readme, page):
     assert "Rank published" in readme
     assert "Rank published" in page
-    folder = report_of(fake_results(2, 1, seeds=2, search=3, table="fake"), tmp_path)
+    folder = report_of(fake_results(2, 1, seeds=2, search=3, table="fake"))
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
         assert "Rank tuned" in text
@@ -292,12 +295,11 @@ def test_published_ranks_are_shown_where_a_paper_prints_the_numbers(readme, page
 @pytest.mark.parametrize(
     "damage", [lambda rows: rows.replace(b"60", b"61"), lambda rows: rows.splitlines()[0]]
 )
-def test_records_that_are_damaged_or_missing_are_one_clear_line(tmp_path, damage):
+def test_records_that_are_damaged_or_missing_are_one_clear_line(damage):
     results = fake_results(2, 1, seeds=1)
-    write_results(results, tmp_path)
-    rows = tmp_path / "results/fake/rows.jsonl"
+    write_results(results)
+    rows = Path("results/fake/rows.jsonl")
     rows.write_bytes(damage(rows.read_bytes()))
-    with pytest.raises(
-        InvalidInput, match=r"results/fake/results\.json is not accepted; expected files that"
-    ):
-        load_results("fake", tmp_path)
+    said = r"results/fake/results\.json is not accepted; expected files that"
+    with pytest.raises(InvalidInput, match=said):
+        load_results("fake")

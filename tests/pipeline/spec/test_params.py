@@ -58,7 +58,7 @@ def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
     assert said in refusal(check_tables)
 
 
-@pytest.mark.parametrize("table", table_names(ROOT))
+@pytest.mark.parametrize("table", table_names())
 def test_every_row_of_every_table_can_be_run_by_itself(table, monkeypatch):
     monkeypatch.chdir(ROOT)
     whole = load_table(table)

@@ -95,7 +95,8 @@ def test_an_unknown_paper_or_file_is_named_with_the_nearest():
 
 
 @pytest.mark.parametrize("line", ["82;4", "82.4,,note,and more", "nan,,", "82.4,inf,"])
-def test_a_line_without_the_numbers_is_named(tmp_path, line):
+def test_a_line_without_the_numbers_is_named(tmp_path, line, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     copy_numbers(tmp_path)
     file = tmp_path / "papers/fedsimsup/published.csv"
     header = file.read_text().splitlines()[0]
@@ -103,4 +104,4 @@ def test_a_line_without_the_numbers_is_named(tmp_path, line):
     before = ["1" if name == "clients" else "x" for name in names[: names.index("mean")]]
     file.write_text(f"{header}\n{','.join(before)},{line}\n")
     with pytest.raises(InvalidInput, match=r"published\.csv:2: the line is not .*the columns"):
-        published_cells("fedsimsup", root=tmp_path)
+        published_cells("fedsimsup")

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 ROUNDS_OF_A_MINUTE = 3000
 
 
-def test_a_table_is_run_and_its_metrics_are_columns_of_its_report(prepared, start, edit):
+def test_a_table_is_run_and_its_metrics_are_columns_of_its_report(start, edit):
     edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
     assert "4 runs computed, 0 from the ledger" in finished(start())
-    assert [cell.status for cell in load_results("small", prepared).cells] == ["done", "done"]
+    assert [cell.status for cell in load_results("small").cells] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
     assert not list(Path(".sweeps/trials").iterdir())
     assert "0 runs computed, 4 from the ledger" in finished(start())
-    folder = write_report("small", prepared)
+    folder = write_report("small")
     with (folder / "table.csv").open() as file:
         lines = list(csv.DictReader(file))
     names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]

@@ -56,7 +56,7 @@ def test_each_column_has_the_seeds_that_all_its_methods_have_in_the_ledger(edit,
         "two/fedprox": 1,
     }
     assert (content["trials_run"], content["trials_from_ledger"]) == (0, 6)
-    readme = (write_report("small", Path()) / "README.md").read_text()
+    readme = (write_report("small") / "README.md").read_text()
     assert "mean ± standard deviation over 2 seeds (dir) or one seed (two).\n" in readme
 
 
@@ -67,7 +67,7 @@ def test_a_seed_that_no_column_has_is_not_part_of_the_results():
         ledger.append(fake_run(cell.pinned.trial)[0])
     assert collect("small") == 2
     assert running.results()["subset"]["seeds"] == [0]
-    assert ", one seed.\n" in (write_report("small", Path()) / "README.md").read_text()
+    assert ", one seed.\n" in (write_report("small") / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("half")
@@ -75,7 +75,7 @@ def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that():
     assert collect("small") == 1
     # What is missing was not left out.
     assert running.results()["subset"] == {"settings": [], "methods": [], "seeds": []}
-    readme = (write_report("small", Path()) / "README.md").read_text()
+    readme = (write_report("small") / "README.md").read_text()
     assert "*not run*" in readme
     assert "dvc exp run -S 'tables=[small]' -S 'subset.methods=[fedavg]'\n" in readme
 
@@ -146,10 +146,11 @@ def test_results_that_are_gone_are_read_from_the_ledger_and_nothing_is_written(r
     assert sorted(removed.rglob("*")) == before
 
 
-def test_results_of_the_ledger_are_those_that_a_report_writes(removed):
+@pytest.mark.usefixtures("removed")
+def test_results_of_the_ledger_are_those_that_a_report_writes():
     assembled = results_of("small")
     collect("small")
-    assert load_results("small", removed).cells == assembled.cells
+    assert load_results("small").cells == assembled.cells
 
 
 @pytest.mark.usefixtures("removed")

@@ -14,7 +14,7 @@ from pfl.data.partition import Partition
 from pfl.engine.metrics import Measured
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
-from pipeline.spec.table import load_table
+from pipeline.spec.table import Resources, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dry_run import DryRun, Speed
@@ -97,8 +97,9 @@ def test_no_trial_ends_sooner_for_idle_slots():
 
 def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
     scheduler = scheduler_of(ledger)
+    scheduler.resources = Resources(cpus=cpus)
     expected = {cell.cell.id: Expected("", seconds, models=10**6) for cell in scheduler.cells}
-    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", cpus, "do less")
+    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", "do less")
 
 
 def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):
@@ -106,6 +107,7 @@ def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edi
     # Eight runs on two slots, and 20 s until they begin.
     assert "small: 8 runs; on this machine, 2 at a time, about 7 min 25 s (0.22 core-hours)" in line(ledger)
     assert "about 7 min 25 s (0.89 core-hours)" in line(ledger, cpus=4)
+    assert "(4,444 core-hours)" in line(ledger, seconds=2_000_000)
     assert "To run a part" not in line(ledger)
     assert "To run a part of it: do less. Finished runs are not repeated." in line(ledger, seconds=10_000)
 

@@ -43,8 +43,9 @@ class Lines(Tracker):
 
 
 @pytest.fixture(autouse=True)
-def tracker(monkeypatch: pytest.MonkeyPatch) -> type[Lines]:
-    """The tracker of a plugin, which is selected."""
+def tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Lines]:
+    """The tracker of a plugin, which is selected, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(TRACKERS._added, "lines", Lines)
     monkeypatch.setenv("PFL_TRACKER", "lines")
     monkeypatch.setattr(Lines, "tries", 0)
@@ -59,7 +60,7 @@ def lines(root: Path) -> list[list]:
 def enter(root: Path, entries: int = 0) -> BackgroundTracker:
     """A sweep of a cell with two runs, which ends when the tracker has a number of entries."""
     (cell,) = results_of(fake_results(methods=1, settings=1, seeds=2)).cells
-    with BackgroundTracker(root, "fake") as tracker:
+    with BackgroundTracker("fake") as tracker:
         for record in cell.pinned.records:
             tracker.run(cell.cell, record, None)
         tracker.cell(cell)
@@ -94,12 +95,12 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
     results = fake_results(methods=1, settings=1, seeds=2, search=2)
     (cell,) = results["cells"]
     fail(cell["pinned"], 1)
-    write_results(results, tmp_path)
+    write_results(results)
     trials = (cell["pinned"], cell["selected"], *cell["searched"])
     rows = list(chain.from_iterable(trial["records"] for trial in trials))
     earlier = {**rows[0], "key": "earlier"}
     keys = {row["key"] for row in rows} | {"earlier"}
-    assert track_again(tmp_path, "fake", map(record_of, [earlier, rows[0]])) == len(keys)
+    assert track_again("fake", map(record_of, [earlier, rows[0]])) == len(keys)
     entries = lines(tmp_path)
     assert {key for _, key, _ in filter(lambda entry: len(entry) > 1, entries)} == keys
     assert len(entries) == len(keys) + 1
@@ -107,20 +108,20 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
 
 
 def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatch, tmp_path):
-    assert track_report(tmp_path, "fake", tmp_path) == f"report tracked in {tmp_path}"
-    write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
+    assert track_report("fake", tmp_path) == f"report tracked in {tmp_path}"
+    write_results(fake_results(methods=1, settings=1, seeds=1))
     monkeypatch.setattr(tracker, "failures", range(1000))
     cause = "http://host: no space left on device"
     with pytest.raises(InvalidInput, match=f"tracker: lines .* expected a working tracker: {cause}"):
-        track_again(tmp_path, "fake", [])
-    line = track_report(tmp_path, "fake", tmp_path)
+        track_again("fake", [])
+    line = track_report("fake", tmp_path)
     assert line == f"lines: {cause}; `pfl track fake` adds the report later"
 
 
-def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch, tmp_path):
-    write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
+def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch):
+    write_results(fake_results(methods=1, settings=1, seeds=1))
     monkeypatch.setenv("PFL_TRACKER", "none")
-    assert refusal(track_again, tmp_path, "fake", []) == (
+    assert refusal(track_again, "fake", []) == (
         "PFL_TRACKER: none means that tracking is off; "
         "unset it for mlflow, or set it to the name of another tracker"
     )
@@ -129,7 +130,7 @@ def test_nothing_is_passed_again_while_tracking_is_off_which_is_said(monkeypatch
 @pytest.mark.usefixtures("project")
 def test_an_unknown_tracker_is_one_line_before_any_compute(monkeypatch):
     monkeypatch.setenv("PFL_TRACKER", "mlfow")
-    for check in (check_environment, lambda: BackgroundTracker(Path(), "small")):
+    for check in (check_environment, lambda: BackgroundTracker("small")):
         with pytest.raises(InvalidInput, match=r"tracker: mlfow is not accepted; .*mlflow"):
             check()
 
@@ -141,5 +142,5 @@ def test_without_a_tracker_nothing_is_written(monkeypatch, tmp_path):
     assert check_environment() == []
     before = set(tmp_path.rglob("*"))
     assert enter(tmp_path).lost is None
-    assert track_report(tmp_path, "small", tmp_path) == ""
+    assert track_report("small", tmp_path) == ""
     assert set(tmp_path.rglob("*")) == before

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.table import Resources, Subset, load_table
+from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
 from pipeline.store.workspace import checkpoints_of
@@ -55,7 +55,7 @@ def fail_first(scheduler: Scheduler, *_: object) -> None:
 def test_a_sweep_writes_results_and_metrics(ready):
     sweep("small")
     written = results()
-    assert [cell.status for cell in load_results("small", ready).cells] == ["done"] * 4
+    assert [cell.status for cell in load_results("small").cells] == ["done"] * 4
     assert (written["trials_run"], written["trials_from_ledger"]) == (48, 0)
     assert written["config"]["methods"][1]["params"] == {"mu": 0.1}
     files = ("results/small/rows.jsonl", ".sweeps/ledger/small.jsonl")
@@ -122,7 +122,7 @@ def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys, number):
-    def interrupted(scheduler: Scheduler, _: Resources, watch: Watch) -> None:
+    def interrupted(scheduler: Scheduler, watch: Watch) -> None:
         for _ in range(5):
             trial = scheduler.next()
             scheduler.record(trial, fake_run(trial))
@@ -159,7 +159,7 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
     run_with(monkeypatch, fail_first)
     assert sweep("small") == "1 of 48 runs failed; the next `dvc repro` retries them"
     assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
-    assert [cell.status for cell in load_results("small", Path()).cells] == ["partial", *["done"] * 3]
+    assert [cell.status for cell in load_results("small").cells] == ["partial", *["done"] * 3]
 
 
 def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
@@ -225,7 +225,7 @@ def test_the_tracker_of_the_documents_receives_every_cell_in_a_sweep_and_afterwa
     sweep("small")
     file = Path("small.jsonl")
     lines = sorted(file.read_text().splitlines())
-    assert [json.loads(line)["cell"] for line in lines] == list(metrics_of(load_results("small", Path())))[1:]
+    assert [json.loads(line)["cell"] for line in lines] == list(metrics_of(load_results("small")))[1:]
     assert all(json.loads(line)["accuracy"] > 0 for line in lines)
     file.unlink()
     assert pfl("track", "small").stdout == "runs entered: 48\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,9 @@ def one_cell(name: str = "cifar10-0.1/local", **options: int) -> dict[str, Any]:
 
 def enter(results: dict[str, Any], root: Path) -> BackgroundTracker:
     """What the driver of a sweep does."""
-    with BackgroundTracker(root, "fake") as tracker:
-        for cell in results_of(results).cells:
+    cells = results_of(results).cells
+    with chdir(root), BackgroundTracker("fake") as tracker:
+        for cell in cells:
             for configuration in cell.configurations:
                 for record in configuration.records:
                     tracker.run(cell.cell, record, configuration.number)

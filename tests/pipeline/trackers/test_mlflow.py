@@ -118,9 +118,10 @@ def test_only_final_runs_keep_their_clients_accuracies(root):
 
 
 @pytest.mark.parametrize("plot", ["cifar10-0.1.svg", "cifar10-0.1.local.svg"])
-def test_the_partition_plot_of_the_column_or_the_row_is_with_the_cell(root, plot):
+def test_the_partition_plot_of_the_column_or_the_row_is_with_the_cell(root, plot, monkeypatch):
+    monkeypatch.chdir(root)
     results = one_cell(seeds=1)
-    write_results(results, root)
+    write_results(results)
     (root / "data/partitions/fake" / plot).write_text("<svg/>")
     enter(results, root)
     assert files(root, parent_of(root)) == [plot]
@@ -228,9 +229,9 @@ def test_another_store_is_used(tmp_path, store, monkeypatch):
     elsewhere.mkdir()
     shutil.copy(store, elsewhere)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere / 'mlflow.db'}")
-    enter(fake_results(methods=2, settings=1, seeds=1), tmp_path / "root")
+    enter(fake_results(methods=2, settings=1, seeds=1), tmp_path)
     assert len(runs_of(elsewhere)) == 4
-    assert not (tmp_path / "root/mlflow.db").exists()
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 @pytest.mark.parametrize("address", ["http://me:secret@127.0.0.1:9", "nonsense://me:secret@store"])
