@@ -214,8 +214,8 @@ Mean over {REPLAYS} replays of whole searches on the pools of `{WORKLOAD}`, with
 the first nine trials lie anywhere in the space, and four near the best so far, which at first is the pinned
 configuration. "Random": the first eight are random. The first two columns are the gain in points over a good
 pinned configuration. In the other three, the pinned learning rate is a hundred times too low: the loss in
-points, and the share of it that the search recovers. More than 100 % is better than the good pinned configuration. The pools
-have only three seeds, so the comparison here also uses the seed of the trials.
+points, and the share of it that the search recovers. More than 100 % is better than the good pinned
+configuration. The pools have only three seeds, so the comparison here also uses the seed of the trials.
 
 {start_section()}
 """
