@@ -107,7 +107,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS) -> None:
 
     Args:
         out: the folder; other files in it are kept.
-        seeds: seeds of the partitions that are compared with printed figures.
+        seeds: seeds of the partitions that are compared with printed numbers.
 
     Raises:
         InvalidInput: the folder cannot be written, the printed figures are missing, or CIFAR-10 is neither in
@@ -209,7 +209,7 @@ def _notices(
     misses = [comparison for comparison in comparisons if not comparison.matches]
     if misses:
         where = "; ".join(f"{miss.dataset}, {miss.setting}: {miss.quantity}" for miss in misses)
-        said.append(f"Of {len(comparisons)} printed figures {len(misses)} do not match ours: {where}.")
+        said.append(f"Of {len(comparisons)} printed numbers, {len(misses)} do not match ours: {where}.")
     if dirty:
         said.append("Drawn by code that is in no commit.")
     return said

@@ -21,7 +21,7 @@ ROOM = 1.1  # height of an axis, relative to its highest point
 NAIVE, OURS, THIRD = COLOURS[:3]
 CURVES = {
     "participants": "participants per round",
-    "clients": "clients, 10 of them per round",
+    "clients": "clients, 10 per round",
     "network": "network",
     "stack": "participants in one stack",
     "workers": "workers of one run",
@@ -71,7 +71,7 @@ def peers(figures: Figures) -> Canvas:
         panel.margins(x=0.12)
         panel.grid(visible=False, axis="y")
         panel.set_title(model)
-        panel.set_xlabel("times the textbook loop on as many cores")
+        panel.set_xlabel("relative to the textbook loop on the same number of cores")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -123,7 +123,7 @@ def kernels(figures: Figures) -> Canvas:
         panel.set_title(name)
         panel.set_xlabel("images")
         panel.set_ylim(bottom=0)
-    axes[0].set_ylabel("times the textbook step")
+    axes[0].set_ylabel("relative to the textbook step")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 

@@ -48,7 +48,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
             be written, or as in the stages.
     """
     if not hours >= 0:  # also rejects NaN
-        raise InvalidInput("--hours", hours, "a number of hours, at least 0")
+        raise InvalidInput("--hours", hours, "a non-negative number of hours")
     whole = _pinned(load_table(name))
     check_names("--settings", settings, whole.settings)
     subset = Subset(settings=list(settings))

@@ -353,7 +353,7 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
         def aggregate(self, server):
             return {"model": server.average()}
 
-    with pytest.raises(InvalidInput, match=r"expected execution\.code with it, a name for the code"):
+    with pytest.raises(InvalidInput, match=r"expected execution\.code as well, a name for the code"):
         pfl.simulate(Nameless, execution=Execution(checkpoint_dir=str(tmp_path)), **SHORT)
     named = Execution(checkpoint_dir=str(tmp_path), code="nameless, first version")
     assert pfl.simulate(Nameless, clients=4, execution=named, **SHORT)

@@ -352,6 +352,7 @@ def test_a_partition_is_described_and_drawn(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "pathological:2" in done.stdout
     assert re.search(r"samples +1,797\n", done.stdout)
+    assert re.search(r"test samples of untrained classes +0\n", done.stdout)
     assert plot.read_text().lstrip().startswith("<?xml")
 
 

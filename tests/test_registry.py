@@ -115,7 +115,7 @@ def test_a_plugin_with_the_name_of_a_built_in_is_one_clear_line_when_it_is_used(
     assert done.returncode == 2
     assert done.stderr == (
         "pfl: error: method: fedper is not accepted; expected another name in the package mine "
-        "(mine.fedper), as a built-in method has this one\n"
+        "(mine.fedper): a built-in method has it\n"
     )
 
 

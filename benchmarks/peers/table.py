@@ -124,7 +124,7 @@ def readme_block(figures: dict[str, Any]) -> str:
     """The text between the markers of the README."""
     machine = figures["hardware"]["gpu"] or figures["hardware"]["cpu"]
     return f"""\
-![Local training, times the textbook loop]({FIGURES.with_suffix(".svg")})
+![Speed of local training relative to the textbook loop]({FIGURES.with_suffix(".svg")})
 
 Speed of FedAvg on CIFAR-10 with 100 clients (LeNet-5 with batch norm), relative to the textbook PyTorch loop
 on the same number of cores: local training, then the whole run. Measured on an idle {machine}, commit

@@ -189,33 +189,33 @@ which the table does not report. It is selected if a one-sided paired t-test at 
 
 ## False selections
 
-All configurations are equal, so that any selection but the pinned one is false. "Trials"
+All configurations are equal, so selecting any but the pinned one is a false selection. "Trials"
 reach the last round besides the pinned one; "seeds" are those of the comparison. Simulated: {SIMULATED}
 searches with normal noise. By method: {DRAWS} draws from {len(RUNS)} runs of the pinned configuration on
-`{WORKLOAD}`, each with a seed of its own, so that pairing removes nothing; a share of so many draws has a
-standard error of 1 point.
+`{WORKLOAD}`, each with its own seed, so pairing removes nothing; a share of that many draws has a standard
+error of 1 point.
 
 {null_section()}
 
-## Gains that are found
+## Power
 
-The share of {SIMULATED} simulated searches that select the one trial of five that is better by so many
-points; for a gain of 0, that select any trial. "Noise" is the standard deviation in points that a seed causes
-in one configuration and not in all alike. A comparison costs two runs per seed.
+The share of {SIMULATED} simulated searches that select the one trial of five that is better by the gain
+(in points); for a gain of 0, that select any trial. "Noise" is the standard deviation over seeds in points,
+without effects that are common to all configurations. A comparison costs two runs per seed.
 
 {power_section()}
 
 On the {len(noises)} pools that are not held out, this noise is {np.median(noises):.1f} points in the
 median, and {low:.1f} to {high:.1f} in nine of ten.
 
-## Starting from what is known
+## Effect of the first trials
 
 Mean over {REPLAYS} replays of whole searches on the pools of `{WORKLOAD}`, with three seeds. "Near": five of
 the first nine trials lie anywhere in the space, and four near the best so far, which at first is the pinned
 configuration. "Random": the first eight are random. The first two columns are the gain in points over a good
-pinned configuration. Then the pinned learning rate is a hundred times too low: the loss in points, and the
-share of it that the search recovers. More than 100 % is better than the good pinned configuration. The pools
-have three seeds, so that the comparison here uses that of the trials, too.
+pinned configuration. In the other three, the pinned learning rate is a hundred times too low: the loss in
+points, and the share of it that the search recovers. More than 100 % is better than the good pinned
+configuration. The pools have only three seeds, so the comparison here also uses the seed of the trials.
 
 {start_section()}
 """

@@ -35,10 +35,12 @@ def partition(
     data, clients = load_checked(dataset, spec, clients)
     split = make_partition(spec, data, clients)
     print(split.spec)
-    for name, value in split.statistics(data.labels, len(data.classes)).items():
+    statistics = split.statistics(data.labels, len(data.classes))
+    width = max(map(len, statistics)) + 2
+    for name, value in statistics.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
         shown = (f"{part} {_shown(number)}".strip() for part, number in parts)
-        print(f"  {name.replace('_', ' '):<22}{', '.join(shown)}")
+        print(f"  {name.replace('_', ' '):<{width}}{', '.join(shown)}")
     for note in split.notes:
         print(f"  note: {note}")
     if plot:

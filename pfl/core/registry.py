@@ -115,9 +115,7 @@ class Registry(Mapping[str, T]):
         if name in self._files:
             if plugin := self._points.get(name):
                 whose = f"package {plugin.dist.name}" if plugin.dist else "plugin"
-                accepted = (
-                    f"another name in the {whose} ({plugin.value}), as a built-in {self.kind} has this one"
-                )
+                accepted = f"another name in the {whose} ({plugin.value}): a built-in {self.kind} has it"
                 raise InvalidInput(self.kind, name, accepted)
             return self._pick(importlib.import_module(f"{self.package}.{name}"))
         if name in self._points:

@@ -61,7 +61,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
         try:
             sample = samples[i]
         except KeyError as error:  # of a mapping or a data frame
-            accepted = "samples by their place, as a split of a mapping has them; for a table, pfl.from_table"
+            accepted = "samples indexed by integers, such as one split; for a table, use pfl.from_table"
             raise InvalidInput("dataset", type(samples).__name__, accepted) from error
         value, is_image, label, own = _parts(sample, i)
         labels.append(_label(label, i))

@@ -173,9 +173,7 @@ def _encoded(values: Any) -> np.ndarray:
         mean, std = numbers.mean(), numbers.std()
         if is_rounded_away(mean, std):
             given = f"{values.name}, with mean {mean:.10g} and standard deviation {std:.3g},"
-            accepted = (
-                "differences that float32 keeps; subtract the mean first, or name it in columns or drop"
-            )
+            accepted = "values that differ in float32; subtract the mean first, or name it in columns or drop"
             raise InvalidInput("table", given, accepted)
         return numbers.astype(np.float32)[:, None]
     if values.dtype.name != "category":
@@ -185,7 +183,7 @@ def _encoded(values: Any) -> np.ndarray:
                 raise InvalidInput("table", f"{values.name} of row {row}, {type(value).__name__},", accepted)
     if unread := _unread(values, words=True):
         accepted = (
-            "a number like 1.5, as most of the column are numbers; pandas.read_csv has the options decimal, "
+            "a number such as 1.5, like most of the column; pandas.read_csv has the options decimal, "
             "thousands and na_values, and keeps texts with dtype category"
         )
         raise InvalidInput("table", f"{values.name} of {unread},", accepted)

@@ -55,7 +55,7 @@ def check_participants(server: Server, clients: Any) -> None:
         InvalidInput: it is not a tensor (K,) of distinct clients, K at least 1.
     """
     where = name_of(server.program.method, "participants")
-    accepted = f"a tensor (K,) of different integers from 0 to {server.clients - 1}, K at least 1"
+    accepted = f"a tensor (K,) of distinct integers from 0 to {server.clients - 1}, K at least 1"
     if not isinstance(clients, Tensor):
         raise wrong_type(where, clients, accepted)
     inexact = clients.dtype == torch.bool or clients.is_floating_point() or clients.is_complex()

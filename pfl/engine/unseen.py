@@ -63,7 +63,8 @@ def seen_first(partition: Partition, share: float, seed: int) -> SeenFirst:
         raise InvalidInput("unseen", share, accepted)
     drawn = set(generator(seed, "unseen").choice(clients, size=count, replace=False).tolist())
     if not any(len(partition.test[client]) for client in drawn):
-        raise InvalidInput("unseen", share, f"a share of clients of which one has test samples (seed {seed})")
+        accepted = f"a share in which at least one client has test samples (seed {seed})"
+        raise InvalidInput("unseen", share, accepted)
     ids = sorted(range(clients), key=lambda client: client in drawn)
     return SeenFirst(_chosen(partition, ids), tuple(ids), clients - count)
 

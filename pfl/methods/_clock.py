@@ -52,7 +52,7 @@ class Clocked(Method):
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.participation < 1:
-            return (f"{config.method}: the straggler clock decides who takes part, participation does not",)
+            return (f"{config.method}: participation is ignored: the straggler clock selects the clients",)
         return ()
 
     def arrivals(self, server: Server) -> Tensor:

@@ -54,7 +54,7 @@ class FedAP(Method):
             isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d) for module in server.program.net.modules()
         ):
             raise InvalidInput(
-                "model", server.config.model, "a network with convolutions, which are compared"
+                "model", server.config.model, "a network with convolutions, whose features are compared"
             )
         server.state["weights"] = torch.eye(server.clients, dtype=torch.float64)
 

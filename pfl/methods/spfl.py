@@ -91,7 +91,7 @@ class SPFL(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.literal and self.mix == "weights":
-            raise InvalidInput("literal", True, "false with mix weights, which would shrink to nothing")
+            raise InvalidInput("literal", True, "false with mix=weights, as the weights would shrink to 0")
 
     def initialise(self, server: Server) -> None:
         parts = len(stages(server.groups, self.stages))

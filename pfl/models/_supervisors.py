@@ -34,13 +34,12 @@ def supervisor(kind: str, shape: Shape, classes: int, network: Network, share: f
             cannot divide the images into patches.
     """
     if not is_image(shape):
-        raise InvalidInput("supervisor", kind, "none, because supervisors are networks of images")
+        raise InvalidInput("supervisor", kind, "none, because supervisors are networks for images")
     match kind:
         case "L":
             if not isinstance(network, ConvNet):
-                raise InvalidInput(
-                    "supervisor", kind, "C, T or T_small beside this model (L narrows LeNets and their like)"
-                )
+                accepted = "C, T or T_small with this model (L narrows only LeNets and similar networks)"
+                raise InvalidInput("supervisor", kind, accepted)
             return ConvNet(network.plan.narrowed(share))
         case "C":
             return small_cnn(shape, classes)

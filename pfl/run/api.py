@@ -186,7 +186,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
     if type(seeds) is int and seeds > 0:
         seeds = range(seeds)
     elif isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        accepted = "a number of seeds, or a list of different non-negative integers"
+        accepted = "a number of seeds, or a list of distinct non-negative integers"
         raise InvalidInput("seeds", seeds, accepted)
     chosen = tuple(map(_plain, seeds))
     check_seeds(chosen)

@@ -323,7 +323,7 @@ def load_models(
         for name, kind, registry in (("method", "method", METHODS), ("model", "network", MODELS)):
             known = getattr(config, name)
             if not given[name] and (known not in registry or registry.was_added(known)):
-                raise InvalidInput(name, "none", f"{known}, that of the models, as the argument {name}")
+                raise InvalidInput(name, "none", f"{known}, the {kind} of the models, as the argument {name}")
             component = f"{kind} {known}"
             if not given[name] and saved.get(component) != digests.get(component):
                 accepted = f"the plugin that the models were saved with, or its object as the argument {name}"

@@ -114,7 +114,7 @@ def simulate_together(
         accepted = "one or more that differ in lr, real-valued hyperparameters and the adaptation only"
         raise InvalidInput("configurations", names, accepted)
     if execution.save and len(configs) > 1:
-        raise InvalidInput("save", execution.save, "no file where several configurations run together")
+        raise InvalidInput("save", execution.save, "None, because several configurations run together")
     config = configs[0]
     check_pause(execution, config)
     if execution.save:
@@ -123,7 +123,7 @@ def simulate_together(
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
     if execution.threads > 1 and device.type == "cpu":
-        slower = "the fused kernels serve one thread only"
+        slower = "the fused kernels are single-threaded"
         log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
 
     def visible(part: Partition) -> Partition:
@@ -203,7 +203,7 @@ def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution)
     method, model = configs[0].method, configs[0].model
     added = METHODS.was_added(method) or MODELS.was_added(model)
     if execution.code is None and (added or any(map(CLIENT_METRICS.was_added, configs[0].metrics))):
-        accepted = f"execution.code with it, a name for the code of {method} on {model}, given as an object"
+        accepted = f"execution.code as well, a name for the code of {method} on {model} (one is an object)"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
     code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes))
     usual = Config.rounds

@@ -180,7 +180,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
         InvalidInput: there is no seed, one occurs twice, or one is not a non-negative integer.
     """
     holds = all(type(seed) is int and seed >= 0 for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
-    _check("seeds", list(seeds), holds, "one or more different non-negative integers")
+    _check("seeds", list(seeds), holds, "one or more distinct non-negative integers")
 
 
 def _check(parameter: str, value: object, holds: bool, accepted: str) -> None:

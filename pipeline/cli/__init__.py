@@ -103,7 +103,7 @@ def figures(
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
     if not chosen:
-        print("this project has no figures; only a checkout of pfl-repro has the papers'")
+        print("this project has no figures; a checkout of pfl-repro has those of the papers")
     loaded = {name: load_figure(name) for name in chosen}
     simulated = {name: figure for name, figure in loaded.items() if PLOTS[figure.draw].simulates}
     if simulated:
@@ -335,7 +335,7 @@ def report(
     from pipeline.sweep.collection import collect, lacking
 
     if publish and (left_out := [key for key, chosen in load(PARAMS, Params).subset if chosen]):
-        accepted = f"empty lists, because only whole tables are published; git restore {PARAMS}"
+        accepted = f"empty lists, because only whole tables are published; run `git restore {PARAMS}`"
         raise InvalidInput(f"{PARAMS}: subset", ", ".join(left_out), accepted)
     if not names and publish and not published_tables():
         accepted = "a published report; `pfl report TABLE --publish` publishes the first"

@@ -55,9 +55,8 @@ def parts_of(name: str) -> list[str]:
         InvalidInput: there is no such figure.
     """
     if not (names := figure_names()):
-        raise Missing(
-            f"figure {name}", "this project has no figures", "a checkout of pfl-repro, which has the papers'"
-        )
+        accepted = "a checkout of pfl-repro, which has the papers' figures"
+        raise Missing(f"figure {name}", "this project has no figures", accepted)
     parts = [known for known in names if re.fullmatch(rf"{re.escape(name)}[a-z]?", known)]
     if not parts:
         raise unknown_name("figure", name, names)

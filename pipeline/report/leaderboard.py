@@ -23,14 +23,14 @@ BASELINE = "fedavg"
 """The row with which the text compares the first."""
 
 LEVEL = "≈"
-"""Marks the methods that cannot be told apart from the first."""
+"""Marks the methods that do not differ significantly from the first."""
 
 RULE = (
     "Means over the settings, of the configuration that the search selected. Each method is evaluated at the "
     "moment that it reports: as received, after local training, or after an adaptation of its own. Two "
     "columns have the same moments for all. The mean rank is over all pairs of a setting and a seed, 1 being "
     "the highest accuracy; ties share their mean. "
-    f"{LEVEL}: the method cannot be told apart from the first by Nemenyi's test on these ranks "
+    f"{LEVEL}: the method does not differ significantly from the first by Nemenyi's test on these ranks "
     f"({100 * SIGNIFICANT:.0f} %). The seeds of a setting share its partition, so the test is about these "
     "settings and no others. Differences are in percentage points, with Student's t intervals, at 95 %, over "
     "the seeds, each of which counts by its mean over the settings. They are not corrected for multiple "
@@ -48,7 +48,7 @@ class Standing:
 
     Attributes:
         place: 1 for the best mean rank; methods with the same mean rank share a place.
-        level: whether it cannot be told apart from the first.
+        level: whether it does not differ significantly from the first.
         accuracy: mean accuracy in percent.
         difference: its accuracy minus that of `Board.against`, over the seeds that both have in all settings;
             None if there are none.
@@ -129,8 +129,8 @@ class Board:
         if level:
             ranks = amount(sum(score.seeds for score in first.scores.values()), "rank")
             sentences.append(
-                f"With {ranks} per method, Nemenyi's test separates it from {len(others) - len(level)} of "
-                f"the {len(others)} others ({LEVEL}: not separated)."
+                f"With {ranks} per method, it differs significantly from {len(others) - len(level)} of the "
+                f"{len(others)} others by Nemenyi's test ({LEVEL}: no significant difference)."
             )
         else:
             sentences.append("Every other method has a significantly worse mean rank.")
@@ -146,7 +146,8 @@ class Board:
         ]
         if highest:
             sentences.append(
-                f"At the same moment for all, the highest mean is that of {', and of '.join(highest)}."
+                "With all methods at the same moment, the highest mean is that of "
+                f"{', and of '.join(highest)}."
             )
         return " ".join(sentences)
 
@@ -165,20 +166,20 @@ class Board:
         fewest, most = min(counts), max(counts)
         seeds = amount(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
         lines = [
-            f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, divided "
-            f"in {amount(len(settings), 'way')} ({'; '.join(settings.values())}), with {seeds} each. "
-            "Other networks, data or numbers of rounds may order the methods differently.",
+            f"The numbers are of {_all_of('network', networks)} on {_all_of('data set', datasets)}, "
+            f"partitioned in {amount(len(settings), 'way')} ({'; '.join(settings.values())}), with {seeds} "
+            "each. With other networks, data or numbers of rounds, the methods may rank differently.",
         ]
         if table.search and table.search.budget:
             lines.append(
-                f"The search of a method in a setting may train its trials for as many samples as "
+                f"The budget of a search, for a method in a setting, is the training of "
                 f"{table.search.budget * len(table.seeds):g} runs of the pinned configuration. A method with "
-                "many hyperparameters may do better with more."
+                "many hyperparameters may do better with a larger budget."
             )
         if self.unranked:
             lines.append(f"Not ranked, because a result is missing: {', '.join(self.unranked)}.")
         if self.left_out:
-            lines.append(f"Methods that are left out: {', '.join(self.left_out)}.")
+            lines.append(f"Methods left out: {', '.join(self.left_out)}.")
         return lines
 
 

@@ -11,10 +11,10 @@ from pipeline.svg import Axes, Canvas
 
 CAPTIONS = {
     "ranks": "Mean ranks over the pairs of a setting and a seed, 1 being the highest accuracy. Methods on "
-    f"one bar cannot be told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %).",
+    f"one bar do not differ significantly by Nemenyi's test ({100 * SIGNIFICANT:.0f} %).",
     "costs": "Accuracy against what all clients send and receive in a run, and against the wall time of a "
-    "run, means over the settings and seeds. The line joins the methods that no other one beats in both. The "
-    "wall time depends on what else the machine does.",
+    "run, means over the settings and seeds. The line connects the methods that no other one beats in both. "
+    "The wall time depends on the machine's other load.",
     "gains": "Gain from tuning, the method with the best mean rank at the top: mean over the settings, with "
     "its 95 % interval over the seeds. Where no trial was significantly better, the pinned configuration is "
     "kept and the gain is 0.",

@@ -60,7 +60,7 @@ class Evaluation(Strict):
         overridden = self.model_copy(update=said)
         asked = (overridden.which, overridden.moment, overridden.group)
         if overridden.clients and asked != ("last", "headline", None):
-            accepted = "last, headline and no group with clients"
+            accepted = "which: last, moment: headline and no group, because clients are selected"
             raise InvalidInput("evaluation", ", ".join(map(str, asked)), accepted)
         if overridden.clients and overridden.clients[0] > overridden.clients[1]:
             raise InvalidInput("evaluation.clients", overridden.clients, "the first client before the last")

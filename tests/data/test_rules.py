@@ -360,7 +360,7 @@ def test_the_released_partition_leaves_numpys_global_generator_alone(shuffled_ci
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("released,unstratified", "unstratified: True .*no `released`"),
+        ("released,unstratified", "unstratified: True .*absent, because `released`"),
         ("released=1", "released: 1 .*the flag alone"),
     ],
 )

@@ -64,7 +64,10 @@ def test_images_are_resized_where_a_size_is_given():
         ([], "samples of one shape"),
         ([(GREY, 0), (GREY[:4], 0)], r"size=\(height, width\) resizes"),
         ([GREY], r"sample 0 .*\(image, label\)"),
-        ({"train": [(GREY, 0)], "test": [(GREY, 0)]}, "samples by their place, as a split of a mapping"),
+        (
+            {"train": [(GREY, 0)], "test": [(GREY, 0)]},
+            "samples indexed by integers, such as one split",
+        ),
         ([{"pixels": GREY, "label": 0}], "a mapping with label and image or sample"),
         ([(GREY.astype(np.int32), 0)], "uint8 or of floats"),
         ([(GREY, -1)], "label -1 of sample 0 .*integers from 0"),

@@ -35,7 +35,7 @@ def simulated(method, execution=Execution()):
 @pytest.mark.parametrize(
     ("hook", "value", "complaint"),
     [
-        ("participants", [0, 1], "a return value of type list .* a tensor (K,) of different integers from 0"),
+        ("participants", [0, 1], "a return value of type list .* a tensor (K,) of distinct integers from 0"),
         ("participants", torch.tensor([True] * 4), "a tensor of shape (4,) and torch.bool is not accepted"),
         ("participants", torch.tensor([0.0]), "a tensor of shape (1,) and torch.float32 is not accepted"),
         ("participants", torch.tensor([], dtype=torch.int64), "a tensor of shape (0,) and torch.int64 is"),

@@ -18,9 +18,9 @@ SHAPES = {"features": (12,), "series": (6, 24), "tokens": TokenShape((10,), 40)}
 FAST = {"rounds": 2, "epochs": 1, "batch_size": 4, "progress": False}
 REFUSED = {
     ("fedap", "features"): "a network with convolutions",
-    ("fedsimsup", "features"): "none, because supervisors are networks of images",
-    ("fedsimsup", "series"): "none, because supervisors are networks of images",
-    ("fedsimsup", "tokens"): "none, because supervisors are networks of images",
+    ("fedsimsup", "features"): "none, because supervisors are networks for images",
+    ("fedsimsup", "series"): "none, because supervisors are networks for images",
+    ("fedsimsup", "tokens"): "none, because supervisors are networks for images",
 }
 """All that a method says it cannot do."""
 

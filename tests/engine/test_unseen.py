@@ -219,7 +219,7 @@ def test_at_least_two_clients_train(dataset, partition):
 
 def test_unseen_clients_without_test_samples_are_refused(dataset, partition):
     none = tuple(np.zeros(0, np.int64) for _ in partition.test)
-    with pytest.raises(InvalidInput, match=r"unseen: 0\.25 .* of which one has test samples"):
+    with pytest.raises(InvalidInput, match=r"unseen: 0\.25 .* at least one client has test samples"):
         metrics_of(CONFIG, dataset, replace(partition, test=none))
 
 

@@ -107,5 +107,5 @@ def test_traffic_is_a_model_for_each_dispatch_and_each_arrival():
 
 def test_participation_is_a_warning():
     config = validated(Config(method="lga", participation=0.5))
-    assert warnings_of(config) == ("lga: the straggler clock decides who takes part, participation does not",)
+    assert warnings_of(config) == ("lga: participation is ignored: the straggler clock selects the clients",)
     assert warnings_of(validated(Config(method="lga", participation=1.0))) == ()

@@ -197,8 +197,14 @@ def test_a_failed_run_is_counted_as_pending_and_ends_with_an_error(monkeypatch):
         (["small", "--settings", "tow"], "--settings: tow is not accepted; expected one of dir, two (did"),
         (["small", "--settings", ""], "--settings: '' is not accepted; expected one of dir, two"),
         (["smal"], "table: smal is not accepted; expected one of small"),
-        (["small", "--hours", "-1"], "--hours: -1.0 is not accepted; expected a number of hours, at least 0"),
-        (["small", "--hours", "nan"], "--hours: nan is not accepted; expected a number of hours, at least 0"),
+        (
+            ["small", "--hours", "-1"],
+            "--hours: -1.0 is not accepted; expected a non-negative number of hours",
+        ),
+        (
+            ["small", "--hours", "nan"],
+            "--hours: nan is not accepted; expected a non-negative number of hours",
+        ),
         (["small", "--out", "params.yaml"], "params.yaml/README.md is not accepted; expected a file"),
     ],
 )

@@ -108,7 +108,7 @@ def _samples(arrays: Mapping[str, np.ndarray], require: Callable[[object, str], 
     last = samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[1] > samples.shape[3] in (1, 3)
     require(not last, f"images with the channels first, (N, C, H, W), not samples {_described(samples)}")
     flat = samples.dtype == np.uint8 and samples.ndim == 3
-    accepted = "images (N, C, H, W), as samples[:, None] has them, or tokens of another integer type"
+    accepted = "images (N, C, H, W), for example samples[:, None], or tokens of another integer type"
     require(not flat, f"{accepted}, not samples {_described(samples)}")
     wrong = ~np.isfinite(samples) if samples.dtype.kind == "f" else samples < 0
     first = np.unravel_index(wrong.argmax(), wrong.shape) if wrong.any() else ()

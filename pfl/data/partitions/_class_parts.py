@@ -33,7 +33,8 @@ class ClassParts(ClassesRule, PoolingRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.released and self.unstratified:
-            raise InvalidInput("unstratified", self.unstratified, "no `released`, which cuts class by class")
+            accepted = "absent, because `released` splits class by class"
+            raise InvalidInput("unstratified", self.unstratified, accepted)
 
     @abstractmethod
     def draws(self, draw: Draw) -> np.ndarray:

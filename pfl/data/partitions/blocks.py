@@ -54,7 +54,7 @@ class Blocks(ClassesRule, PoolingRule):
         mean = samples / takers
         low, high = math.ceil(max(mean / 10, self.min / draw.classes)), math.ceil(mean)
         if low >= high:
-            accepted = f"less, because {takers} clients share a class of {samples} images"
+            accepted = f"a smaller number, because {takers} clients share a class of {samples} images"
             raise InvalidInput("min", self.min, accepted)
         sizes = draw.rng.integers(low, high, takers - 1)
         return np.append(sizes, samples - sizes.sum())

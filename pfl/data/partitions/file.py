@@ -129,7 +129,7 @@ class File(Rule):
                         last = "non-negative number" if samples is None else f"number in [0, {samples - 1}]"
                         raise self._wrong(f"index {index} ({where})", f"a {last}")
                     if index in used:
-                        accepted = f"an index used once; {used[index]} has it"
+                        accepted = f"an index that occurs once; it is also in {used[index]}"
                         raise self._wrong(f"index {index} ({where})", accepted)
                     used[index] = where
 

@@ -85,7 +85,9 @@ def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
 
 def test_a_project_without_figures_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert printed("figures") == "this project has no figures; only a checkout of pfl-repro has the papers'\n"
+    assert (
+        printed("figures") == "this project has no figures; a checkout of pfl-repro has those of the papers\n"
+    )
     with pytest.raises(
         InvalidInput, match="figure fedcac-figure1: this project has no figures; expected a checkout"
     ):
