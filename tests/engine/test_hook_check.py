@@ -271,3 +271,39 @@ def test_a_value_of_another_precision_is_stored_in_that_of_the_network(hook, bac
     method = returning(hook, {"head.bias": torch.zeros(1, 10, dtype=torch.float64)})
     (run,) = simulated(method, Execution(backend=backend))
     assert run.metrics.diverged_at is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hook"),
+    [
+        ("initialize", "initialise"),
+        ("aggregat", "aggregate"),
+        ("score", "scores"),
+        ("adaption", "adaptation"),
+    ],
+)
+def test_a_function_that_is_almost_a_hook_is_rejected(name, hook):
+    def own(_, server):
+        return server
+
+    with pytest.raises(InvalidInput, match=f"Almost.{name}: .* expected the hook '{hook}', or a name that"):
+        type("Almost", (pfl.Method,), {name: own})
+    type("Almost", (pfl.Method,), {name: own, hook: own})  # a helper of the hook
+    type("Almost", (pfl.Method,), {"averaged": own, f"_{name}": own})
+
+
+def test_an_attribute_set_on_a_method_is_rejected():
+    class Own(pfl.Method):
+        def __init__(self, mu=0.1):
+            self.mu = mu
+
+    class Counting(pfl.Method):
+        def aggregate(self, server):
+            self.rounds = 1
+            return {}
+
+    accepted = "an attribute set on a method is not accepted; expected hyper"
+    with pytest.raises(InvalidInput, match=f"Own.mu: {accepted}"):
+        Own(mu=0.3)
+    with pytest.raises(InvalidInput, match=f"Counting.rounds: {accepted}"):
+        simulated(Counting)
