@@ -30,6 +30,7 @@ from pfl.engine.server import Server
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.unseen import AllClients
 from pfl.models import Shape
+from pfl.models._adapted import supported
 from pfl.models._network import Network
 
 BYTES_PER_SCALAR = 4
@@ -57,9 +58,15 @@ def client_network(
     config: Config, method: Method, network: Callable[[Shape, int], Network], federation: Federation
 ) -> Network:
     """The networks of a client, on the device and in the dtype of ``federation``."""
+    hook = name_of(method, "client_network")
     net = method.client_network(network(federation.shape, federation.classes), federation)
     if not isinstance(net, Network):
-        raise wrong_type(name_of(method, "client_network"), net, "a Network, optionally with submodules")
+        raise wrong_type(hook, net, "a Network, optionally with submodules")
+    try:
+        net = supported(config.model, net)
+    except InvalidInput as error:
+        error.locate(hook)
+        raise
     for module in net.modules():
         if isinstance(module, Network):  # methods may add networks
             module.bf16 = config.precision == "bf16"
