@@ -245,7 +245,7 @@ def check_partition(
 
 
 def make_partition(
-    spec: str, dataset: Dataset, clients: int | None, run_seed: int | None = None
+    spec: str, dataset: Dataset, clients: int | None = None, run_seed: int | None = None
 ) -> Partition:
     """Partition a data set over its clients; the same arguments give the same index lists.
 
@@ -253,6 +253,7 @@ def make_partition(
     Partition(dirichlet:0.5,min=10,test=0.25,seed=0: 4 clients)
 
     Args:
+        clients: the number of clients; by default as the data define it (rules such as ``by`` and ``file``).
         run_seed: replaces the ``run`` in ``seed=run``.
 
     Raises:
