@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
@@ -45,13 +46,22 @@ OnRound = Callable[[int, int, Evaluated | None], object]
 It may raise `Stop`."""
 
 
+def _copied(value: Any) -> Any:
+    """A copy of a tensor or an array, and a NumPy number as one of Python; other values as they are."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 class Stop(Exception):  # noqa: N818 - a signal like StopIteration, not an error
     """Raise it in ``on_round`` to end the simulation after this round and return its results."""
 
 
 Measure = Callable[[Server, Network], Any]
 """Called after every round with the server of each seed and with the clients' network, to which a client's
-tensors can be bound. Results other than None are kept: numbers, strings, lists, mappings."""
+tensors can be bound. Results other than None are kept: numbers, strings, tensors, arrays, lists, mappings."""
 
 
 def client_network(
@@ -268,7 +278,9 @@ class Simulation:
             run.bytes_up += BYTES_PER_SCALAR * up
             if self.measure:
                 measurement = self.measure(run.server, self.program.net)
-                run.measurements += [] if measurement is None else [measurement]
+                # Later rounds change the tensors of the server in place.
+                kept = tree_map(_copied, measurement)
+                run.measurements += [] if measurement is None else [kept]
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
         """The result of each task; tasks of the same structure are trained together."""
