@@ -258,7 +258,8 @@ def make_partition(
 
     Raises:
         InvalidInput: the data do not suffice for every client's classes or minimum, ``seed=run`` is given
-            without a run, or the rule does not return indices of every client.
+            without a run, or the rule does not return indices of every client or trains a client on its test
+            samples.
     """
     if not isinstance(spec, str):
         raise InvalidInput("partition", spec, "a rule of `pfl partitions`, as in 'dirichlet:0.1'")
@@ -276,6 +277,10 @@ def make_partition(
     train, test = divided
     check_lists(where, train, clients, samples)
     check_lists(where, test, len(train), samples)
+    for client, lists in enumerate(zip(train, test, strict=True)):
+        if len(common := np.intersect1d(*lists)):
+            accepted = "training and test samples that are disjoint"
+            raise InvalidInput(f"{where}: client {client}", f"index {common[0]} in both", accepted)
     return Partition(canonical, tuple(train), tuple(test), dataset.checksum, tuple(notes))
 
 
