@@ -307,3 +307,22 @@ def test_an_attribute_set_on_a_method_is_rejected():
         Own(mu=0.3)
     with pytest.raises(InvalidInput, match=f"Counting.rounds: {accepted}"):
         simulated(Counting)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (lambda batch: batch.x.mean(), "means: a return value of type Tensor .* a mapping from names to"),
+        (lambda batch: {"n": len(batch.y)}, r"means: n: a value of type int .* a tensor, as batch\.sum"),
+    ],
+)
+def test_a_statistic_that_is_no_mapping_to_tensors_is_rejected(returned, complaint, backend):
+    def means(_, batch):
+        return returned(batch)
+
+    def aggregate(server):
+        server.collect(means, server.participants, server.trained)
+
+    with pytest.raises(InvalidInput, match=f"^{complaint}"):
+        simulated(returning("aggregate", aggregate), Execution(backend=backend))
