@@ -326,3 +326,19 @@ def test_a_statistic_that_is_no_mapping_to_tensors_is_rejected(returned, complai
 
     with pytest.raises(InvalidInput, match=f"^{complaint}"):
         simulated(returning("aggregate", aggregate), Execution(backend=backend))
+
+
+@pytest.mark.parametrize(
+    ("ids", "complaint"),
+    [
+        ({"rows": [0, 1]}, "rows of type list .* expected a tensor of different integers from 0 to 3"),
+        ({"rows": torch.tensor([0, 4])}, r"rows \[0, 4\] is not accepted"),
+        ({"rows": torch.tensor([1, 1])}, r"rows \[1, 1\] is not accepted; expected a tensor of different"),
+        ({"rows": torch.tensor([True, False])}, r"rows of shape \(2,\) and torch.bool is not accepted"),
+        ({"rows": torch.tensor([0, 1]), "sources": torch.tensor([-1, 0])}, r"sources \[-1, 0\] is not"),
+        ({"rows": torch.tensor([0, 1]), "sources": (0, 1)}, "sources of type tuple is not accepted"),
+    ],
+)
+def test_the_clients_of_a_matrix_are_checked(ids, complaint):
+    with pytest.raises(InvalidInput, match=rf"^Wrong\.aggregate: .*: a Dense with {complaint}"):
+        simulated(returning("aggregate", {"all": Dense(torch.eye(2), **ids)}))
