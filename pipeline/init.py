@@ -82,7 +82,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         raise Missing("git", "not installed", "git, which DVC requires")
     records = _records(table, ours) if results else {}
     if results and not records:
-        raise InvalidInput("--results", table, "a table with published records")
+        raise InvalidInput("--results", table, "a table with published records of the installed code")
     for file in (*map(Path, FILES), *_files(table, ours)):
         with writing(folder / file):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
