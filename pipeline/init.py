@@ -84,7 +84,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         title, files = load_table(table).title, [*map(Path, FILES), *_files(table)]
         records = _records(table) if results else {}
     if results and not records:
-        raise InvalidInput("--results", table, "a table with published records")
+        raise InvalidInput("--results", table, "a table with published records of the installed code")
     for file in files:
         with writing(folder / file):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)

@@ -265,6 +265,14 @@ def test_a_metric_that_fails_is_one_clear_line_before_the_first_round():
         pfl.simulate(clients=4, metrics=[failing], on_round=lambda *_: pytest.fail("a round"), **SHORT)
 
 
+def test_a_metric_without_a_return_value_is_one_clear_line_before_the_first_round():
+    def silent(scores, labels):
+        (scores.argmax(1) == labels).mean()
+
+    with pytest.raises(InvalidInput, match=r"^metrics: silent .* returns numbers \(ValueError: None, which"):
+        pfl.simulate(clients=4, metrics=[silent], on_round=lambda *_: pytest.fail("a round"), **SHORT)
+
+
 def test_a_metric_that_fails_on_a_single_class_is_one_clear_line_before_the_first_round():
     def failing(_, labels):
         return 1 / (labels != labels[0]).sum().item()

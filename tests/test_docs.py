@@ -222,6 +222,7 @@ def test_every_mixing_on_its_page_moves_the_models_and_does_so_alike_in_both_bac
     loop = losses(shown, "loop")
     assert loop == pytest.approx(losses(shown, "stacked"), rel=1e-9)
     assert loop != pytest.approx(losses("local", "loop"), rel=1e-3)
+    check_method(shown, rules=["device"])
 
 
 RUN = ["conformance.md", "python.md", "network.md", "data.md"]

@@ -245,7 +245,7 @@ def check_partition(
 
 
 def make_partition(
-    spec: str, dataset: Dataset, clients: int | None, run_seed: int | None = None
+    spec: str, dataset: Dataset, clients: int | None = None, run_seed: int | None = None
 ) -> Partition:
     """Partition a data set over its clients; the same arguments give the same index lists.
 
@@ -253,11 +253,13 @@ def make_partition(
     Partition(dirichlet:0.5,min=10,test=0.25,seed=0: 4 clients)
 
     Args:
+        clients: the number of clients; by default as the data define it (rules such as ``by`` and ``file``).
         run_seed: replaces the ``run`` in ``seed=run``.
 
     Raises:
         InvalidInput: the data do not suffice for every client's classes or minimum, ``seed=run`` is given
-            without a run, or the rule does not return indices of every client.
+            without a run, or the rule does not return indices of every client or trains a client on its test
+            samples.
     """
     if not isinstance(spec, str):
         raise InvalidInput("partition", spec, "a rule of `pfl partitions`, as in 'dirichlet:0.1'")
@@ -275,6 +277,10 @@ def make_partition(
     train, test = divided
     check_lists(where, train, clients, samples)
     check_lists(where, test, len(train), samples)
+    for client, lists in enumerate(zip(train, test, strict=True)):
+        if len(common := np.intersect1d(*lists)):
+            accepted = "training and test samples that are disjoint"
+            raise InvalidInput(f"{where}: client {client}", f"index {common[0]} in both", accepted)
     return Partition(canonical, tuple(train), tuple(test), dataset.checksum, tuple(notes))
 
 

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
@@ -24,8 +26,13 @@ log = logging.getLogger(__name__)
 EVERY = CHECKPOINT_EVERY
 DIGEST_BYTES = 32  # appended to torch's file
 BLOCK_BYTES = 2**20
-CLASSES: list[Any] = [Accuracy, ClientMetric, Evaluated, Unseen, UnseenClient]
+ARRAYS: list[Any] = [np.zeros(0).__reduce__()[0], np.ndarray, np.dtype]
+ARRAYS += {type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?U"}
+"""What torch needs to load NumPy's arrays, which `Measure` may return."""
+CLASSES: list[Any] = [Accuracy, ClientMetric, Evaluated, Unseen, UnseenClient, *ARRAYS]
 """The only classes whose objects a checkpoint contains; loading one runs no code."""
+MEASURED = (type(None), bool, int, float, complex, str, bytes, set, Tensor, np.ndarray)
+"""Types of the values in what `Measure` returns that a checkpoint can store."""
 
 
 def write(path: Path, content: Any) -> None:

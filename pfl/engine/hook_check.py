@@ -136,6 +136,7 @@ class _Check:
             kinds = f"{'Average, DeltaMix, ' if self.trained else ''}Dense, Identity, Masked, Sum or a tensor"
             raise InvalidInput(self.where, f"a value of type {type(value).__name__}", kinds)
         elif isinstance(value, Average):
+            self._check_ids("an Average with sources", value.sources)
             sources = self.participants if value.sources is None else len(value.sources)
             self._require("an Average with weights", value.weights, (sources,))
             if value.own is not None:
@@ -150,6 +151,7 @@ class _Check:
             kinds = " and ".join(type(part).__name__ for part in value.parts)
             raise InvalidInput(self.where, f"a Masked of {kinds}", "a Masked of two Dense")
         elif isinstance(value, Dense | Masked):
+            self._check_ids(f"a {type(value).__name__} with rows", value.rows, distinct=True)
             after_training = self.clients if value.rows is None else len(value.rows)
             self._check_rows(value, after_training if self.trained else self.participants)
 
@@ -159,10 +161,26 @@ class _Check:
             self._check_rows(matrix.inside, *rows)
             self._check_rows(matrix.outside, 1, *rows)
         elif isinstance(matrix, Dense):
+            self._check_ids("a Dense with sources", matrix.sources)
             sources = self.clients if matrix.sources is None else len(matrix.sources)
             self._require("a Dense with a matrix", matrix.matrix, *((count, sources) for count in rows))
             if matrix.own is not None:
                 self._require("a Dense with own weights", matrix.own, (len(matrix.matrix),))
+
+    def _check_ids(self, what: str, ids: Any, distinct: bool = False) -> None:
+        """Check clients of a matrix, None for all; on a CPU also their values."""
+        accepted = f"a tensor of {'different ' if distinct else ''}integers from 0 to {self.clients - 1}"
+        if ids is None:
+            return
+        if not isinstance(ids, Tensor):
+            raise InvalidInput(self.where, f"{what} of type {type(ids).__name__}", accepted)
+        if ids.dim() != 1 or ids.dtype == torch.bool or ids.is_floating_point():
+            raise InvalidInput(self.where, f"{what} of shape {tuple(ids.shape)} and {ids.dtype}", accepted)
+        if ids.device.type == "cpu" and len(ids):
+            values = ids.tolist()
+            outside = min(values) < 0 or max(values) >= self.clients
+            if outside or (distinct and len(set(values)) < len(values)):
+                raise InvalidInput(self.where, f"{what} {values}", accepted)
 
     def _require(self, what: str, tensor: Any, *accepted: Shape) -> None:
         if not isinstance(tensor, Tensor):

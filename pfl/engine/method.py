@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import difflib
 import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pfl.core.errors import InvalidInput, unknown_name
@@ -90,8 +92,21 @@ class Phase:
         return {"loss": self.loss, "gradient": self.gradient, "step": self.step}
 
 
+def _public_functions(cls: type) -> dict[str, FunctionType]:
+    """The functions that a class itself defines, by name, without those that begin with an underscore."""
+    return {name: own for name, own in vars(cls).items() if inspect.isfunction(own) and name[0] != "_"}
+
+
+class _Immutable:
+    """Rejects attributes that a class without ``@dataclass(frozen=True)`` sets on its instances."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        accepted = "hyper(...) in a frozen dataclass; server.state or server.client_state for what changes"
+        raise InvalidInput(f"{type(self).__name__}.{name}", "an attribute set on a method", accepted)
+
+
 @dataclass(frozen=True)
-class Method:
+class Method(_Immutable):
     """Base class of all methods: plain local training without mixing.
 
     >>> class HeadAveraging(Method):
@@ -111,6 +126,20 @@ class Method:
     headline: ClassVar[Moment] = "post_aggregation"
     family: ClassVar[str] = "other"
     new_client: ClassVar[str] = "The global model; the mean of the clients' tensors where these differ."
+
+    def __init_subclass__(cls) -> None:
+        """Reject a function whose name is almost that of a hook, which would never be called.
+
+        Raises:
+            InvalidInput: there is one, and the class does not define the hook.
+        """
+        known, own = _public_functions(Method), _public_functions(cls)
+        hooks = [name for name, function in known.items() if function.__code__.co_argcount > 1]
+        for name in own.keys() - known.keys():
+            for hook in difflib.get_close_matches(name, hooks, n=1, cutoff=0.8):
+                if hook not in own:
+                    accepted = f"the hook {hook!r}, or a name that begins with an underscore"
+                    raise InvalidInput(f"{cls.__name__}.{name}", "a function of this name", accepted)
 
     def __post_init__(self) -> None:
         for name, declared in self.declarations().items():

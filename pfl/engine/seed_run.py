@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from pfl.core.errors import InvalidInput
 from pfl.engine import checkpoint
 from pfl.engine.client_scores import client_metrics
 from pfl.engine.evaluation import Known, evaluate
@@ -52,6 +54,17 @@ class SeedRun:
     unseen: Unseen | None = None
 
     def state(self) -> dict[str, Any]:
+        """Everything that a checkpoint stores.
+
+        Raises:
+            InvalidInput: a measurement cannot be stored.
+        """
+        for value in tree_leaves(self.measurements):
+            if not isinstance(value, checkpoint.MEASURED):
+                accepted = (
+                    "numbers, strings, tensors, arrays, lists and dictionaries, as a checkpoint is written"
+                )
+                raise InvalidInput("measure", f"a value of type {type(value).__name__}", accepted)
         own = {name: value for name, value in vars(self).items() if name not in _FIXED}
         return {**checkpoint.server_state(self.server), "run": own}
 

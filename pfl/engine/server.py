@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_
 
 from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.core.rng import generator
 from pfl.data.federation import Federation
 from pfl.data.rule import split
+from pfl.engine.client import Batch, Client
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.engine.groups import Groups, tensors_of
 from pfl.engine.local_training import (
@@ -370,12 +372,32 @@ class Server:
 
         Returns:
             Name to (K, ...), float64; with ``each`` as in `pfl.engine.local_training.Backend.collect`.
+
+        Raises:
+            InvalidInput: the statistic does not return tensors by name.
         """
         if samples is None:
             samples = [self.samples[client] for client in self._ids(clients)]
         state = rows(self.client_state, clients)
         with self._stopwatch.running():
-            return self._backend.collect(self.program, statistic, tensors, state, samples, each)
+            return self._backend.collect(self.program, _checked(statistic), tensors, state, samples, each)
+
+
+def _checked(statistic: Statistic) -> Statistic:
+    """``statistic`` with a check of what it returns."""
+    where = getattr(statistic, "__qualname__", "statistic").rpartition("<locals>.")[2]
+
+    def sums(client: Client, batch: Batch) -> Mapping[str, Tensor]:
+        values: object = statistic(client, batch)
+        if not isinstance(values, Mapping):
+            raise wrong_type(where, values, "a mapping from names to tensors")
+        for name, value in values.items():
+            if not isinstance(value, Tensor):
+                accepted = "a tensor, as batch.sum(...) of a value per sample"
+                raise InvalidInput(f"{where}: {name}", f"a value of type {type(value).__name__}", accepted)
+        return values
+
+    return sums
 
 
 def _write(rows: Tensor, stack: Tensor, values: Tensor) -> None:

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
@@ -30,6 +31,7 @@ from pfl.engine.server import Server
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.unseen import AllClients
 from pfl.models import Shape
+from pfl.models._adapted import supported
 from pfl.models._network import Network
 
 BYTES_PER_SCALAR = 4
@@ -44,22 +46,37 @@ OnRound = Callable[[int, int, Evaluated | None], object]
 It may raise `Stop`."""
 
 
+def _copied(value: Any) -> Any:
+    """A copy of a tensor or an array, and a NumPy number as one of Python; other values as they are."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 class Stop(Exception):  # noqa: N818 - a signal like StopIteration, not an error
     """Raise it in ``on_round`` to end the simulation after this round and return its results."""
 
 
 Measure = Callable[[Server, Network], Any]
 """Called after every round with the server of each seed and with the clients' network, to which a client's
-tensors can be bound. Results other than None are kept: numbers, strings, lists, mappings."""
+tensors can be bound. Results other than None are kept: numbers, strings, tensors, arrays, lists, mappings."""
 
 
 def client_network(
     config: Config, method: Method, network: Callable[[Shape, int], Network], federation: Federation
 ) -> Network:
     """The networks of a client, on the device and in the dtype of ``federation``."""
+    hook = name_of(method, "client_network")
     net = method.client_network(network(federation.shape, federation.classes), federation)
     if not isinstance(net, Network):
-        raise wrong_type(name_of(method, "client_network"), net, "a Network, optionally with submodules")
+        raise wrong_type(hook, net, "a Network, optionally with submodules")
+    try:
+        net = supported(config.model, net)
+    except InvalidInput as error:
+        error.locate(hook)
+        raise
     for module in net.modules():
         if isinstance(module, Network):  # methods may add networks
             module.bf16 = config.precision == "bf16"
@@ -261,7 +278,9 @@ class Simulation:
             run.bytes_up += BYTES_PER_SCALAR * up
             if self.measure:
                 measurement = self.measure(run.server, self.program.net)
-                run.measurements += [] if measurement is None else [measurement]
+                # Later rounds change the tensors of the server in place.
+                kept = tree_map(_copied, measurement)
+                run.measurements += [] if measurement is None else [kept]
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
         """The result of each task; tasks of the same structure are trained together."""

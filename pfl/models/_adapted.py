@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from pfl.core.errors import InvalidInput
 from pfl.data.shape import TokenShape
@@ -39,25 +40,43 @@ def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network
             raise InvalidInput("model", name, accepted)
         if module.head.out_features != classes:
             raise _wrong_logits(name, module.head.out_features, classes)
-        net = _with_own_layers(name, module)
+        net = supported(name, module)
         # Built-in networks of images check the size themselves.
         if not is_image(shape) or MODELS[name].__module__ != f"{MODELS.package}.{name}":
             logits = _logits(name, net, shape)
             if logits.shape != (2, classes):
                 raise _wrong_logits(name, tuple(logits.shape[1:]), classes)
     else:
-        net = _split(name, _with_own_layers(name, module), shape, classes)
-    tensors = list(net.named_parameters(remove_duplicate=False))
-    if len(tensors) != len(list(net.parameters())):
-        raise InvalidInput("model", name, "a network whose layers share no weights")
-    if not all(buffer.is_floating_point() for buffer in net.buffers()):
-        raise InvalidInput("model", name, "a network whose buffers are floating-point numbers")
+        net = _split(name, supported(name, module), shape, classes)
     return net
+
+
+def supported(name: str, module: Module) -> Module:
+    """``module`` with layers that both backends support, on the same tensors.
+
+    Raises:
+        InvalidInput: clients with such a network cannot be simulated.
+    """
+    module = _with_own_layers(name, module)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    if len(parameters) != len(list(module.parameters())):
+        raise InvalidInput("model", name, "a network whose layers share no weights")
+    for tensor, parameter in parameters.items():
+        if not parameter.requires_grad:
+            accepted = f"a network whose parameters are all trained, unlike {tensor} (requires_grad is False)"
+            raise InvalidInput("model", name, f"{accepted}; a method freezes groups with Phase(trains=...)")
+    for tensor, value in (*parameters.items(), *module.named_buffers()):
+        if value.dim() == 0:
+            accepted = f"a network without tensors of shape () such as {tensor}, which can have shape (1,)"
+            raise InvalidInput("model", name, accepted)
+    if not all(buffer.is_floating_point() for buffer in module.buffers()):
+        raise InvalidInput("model", name, "a network whose buffers are floating-point numbers")
+    return module
 
 
 def _split(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
     linears = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    accepted = "a network that ends with an nn.Linear of the classes, or pfl.Network(extractor, head)"
+    accepted = "a network whose last nn.Linear returns the logits, or pfl.Network(extractor, head)"
     if not linears or linears[-1] == "":
         raise InvalidInput("model", name, accepted)
     logits = _logits(name, module, shape)
@@ -96,7 +115,8 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
     if not isinstance(logits, Tensor):
         raise InvalidInput("model", name, f"a network that returns logits, not a {type(logits).__name__}")
     if not torch.equal(before, torch.get_rng_state()):
-        raise InvalidInput("model", name, "a network that is random in nn.Dropout only")
+        accepted = "a network that is random in nn.Dropout only; set the dropout of other layers to 0"
+        raise InvalidInput("model", name, accepted)
     return logits
 
 
@@ -111,6 +131,8 @@ def _samples(shape: Shape) -> Tensor:
 def _with_own_layers(name: str, module: Module) -> Module:
     """``module`` with this package's layers in place of torch's, on the same tensors."""
     for path, layer in list(module.named_modules())[1:]:  # the first is the network itself
+        if isinstance(layer, LazyModuleMixin):
+            raise InvalidInput("model", name, f"a network without {type(layer).__name__}")
         if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):
             module.set_submodule(path, _own_norm(name, layer))
         elif type(layer) is nn.Conv2d and _square(layer):

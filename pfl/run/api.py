@@ -328,7 +328,10 @@ def check_metrics(names: Sequence[str], classes: int) -> None:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    shapes.add(np.asarray(metric(scores[: len(own)], own), dtype=np.float64).shape)
+                    value = metric(scores[: len(own)], own)
+                shapes.add(np.asarray(value, dtype=np.float64).shape)
+                if value is None:
+                    raise ValueError("None, which would be NaN")
                 if len(shapes) > 1:
                     raise ValueError("an array of another shape")
             except (Exception, SystemExit) as error:  # whatever a user's function raises

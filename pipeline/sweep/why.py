@@ -138,7 +138,10 @@ def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
     edited = ", which was edited" if row.dirty else ""
     since = f"since commit {row.commit[:12]}{edited}"
     changed = _changed_since(row.commit)
-    new = unknown_of(method, model)
+    now = {plugin.name: plugin for plugin in plugins(trial.config)}
+    plugins_edited = [plugin for plugin in row.plugins if plugin != now.get(plugin.name, plugin)]
+    # An unlisted component need not have changed: without its own behaviours.json, a project lists none.
+    new = {} if plugins_edited else unknown_of(method, model)
     for component in (*components_of(method, model), *metrics_of(trial.config.get("metrics", ()))):
         own = files_of(component)
         files = sorted(
@@ -150,10 +153,10 @@ def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
             yield f"{name} changed {since}: {_listed(files)}"
         elif component in new:
             yield f"{name} changed, and behaviours.json does not list it"
-    now = {plugin.name: plugin for plugin in plugins(trial.config)}
-    for plugin in row.plugins:
-        if plugin != now.get(plugin.name, plugin):
-            yield f"the files of plugin {plugin.name} {plugin.version} have changed"
+    for plugin in plugins_edited:
+        in_project = plugin.version == "unknown"
+        place = f"in {plugin.name}/" if in_project else f"of plugin {plugin.name} {plugin.version}"
+        yield f"the files {place} have changed"
 
 
 @cache

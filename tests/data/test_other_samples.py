@@ -33,7 +33,7 @@ KINDS = {
 
 
 def federation(data, **options):
-    partition = make_partition("by:subject", data, None)
+    partition = make_partition("by:subject", data)
     return Federation(data, partition, torch.device("cpu"), torch.float32, **options)
 
 

@@ -67,6 +67,7 @@ def test_no_sample_is_used_twice_and_none_is_left_over(spec, clients, data):
         (PoolingRule, [np.arange(4000) % 2 == 0] * 2, "assign: client 0: bool (4000,) is not accepted"),
         (Rule, [np.arange(40)] * 2, "divide: a return value of type list is not accepted; expected"),
         (Rule, ([np.arange(40)] * 2, [np.arange(40)]), "divide: a list of 1 is not accepted; expected"),
+        (Rule, ([np.arange(40)] * 2, [np.arange(39, 80)] * 2), "divide: client 0: index 39 in both is not"),
         (Rule, ([np.arange(40)] * 3,) * 2, "divide: a list of 3 is not accepted; .* each of 2 clients"),
     ],
 )

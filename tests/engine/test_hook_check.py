@@ -271,3 +271,74 @@ def test_a_value_of_another_precision_is_stored_in_that_of_the_network(hook, bac
     method = returning(hook, {"head.bias": torch.zeros(1, 10, dtype=torch.float64)})
     (run,) = simulated(method, Execution(backend=backend))
     assert run.metrics.diverged_at is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hook"),
+    [
+        ("initialize", "initialise"),
+        ("aggregat", "aggregate"),
+        ("score", "scores"),
+        ("adaption", "adaptation"),
+    ],
+)
+def test_a_function_that_is_almost_a_hook_is_rejected(name, hook):
+    def own(_, server):
+        return server
+
+    with pytest.raises(InvalidInput, match=f"Almost.{name}: .* expected the hook '{hook}', or a name that"):
+        type("Almost", (pfl.Method,), {name: own})
+    type("Almost", (pfl.Method,), {name: own, hook: own})  # a helper of the hook
+    type("Almost", (pfl.Method,), {"averaged": own, f"_{name}": own})
+
+
+def test_an_attribute_set_on_a_method_is_rejected():
+    class Own(pfl.Method):
+        def __init__(self, mu=0.1):
+            self.mu = mu
+
+    class Counting(pfl.Method):
+        def aggregate(self, server):
+            self.rounds = 1
+            return {}
+
+    accepted = "an attribute set on a method is not accepted; expected hyper"
+    with pytest.raises(InvalidInput, match=f"Own.mu: {accepted}"):
+        Own(mu=0.3)
+    with pytest.raises(InvalidInput, match=f"Counting.rounds: {accepted}"):
+        simulated(Counting)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (lambda batch: batch.x.mean(), "means: a return value of type Tensor .* a mapping from names to"),
+        (lambda batch: {"n": len(batch.y)}, r"means: n: a value of type int .* a tensor, as batch\.sum"),
+    ],
+)
+def test_a_statistic_that_is_no_mapping_to_tensors_is_rejected(returned, complaint, backend):
+    def means(_, batch):
+        return returned(batch)
+
+    def aggregate(server):
+        server.collect(means, server.participants, server.trained)
+
+    with pytest.raises(InvalidInput, match=f"^{complaint}"):
+        simulated(returning("aggregate", aggregate), Execution(backend=backend))
+
+
+@pytest.mark.parametrize(
+    ("ids", "complaint"),
+    [
+        ({"rows": [0, 1]}, "rows of type list .* expected a tensor of different integers from 0 to 3"),
+        ({"rows": torch.tensor([0, 4])}, r"rows \[0, 4\] is not accepted"),
+        ({"rows": torch.tensor([1, 1])}, r"rows \[1, 1\] is not accepted; expected a tensor of different"),
+        ({"rows": torch.tensor([True, False])}, r"rows of shape \(2,\) and torch.bool is not accepted"),
+        ({"rows": torch.tensor([0, 1]), "sources": torch.tensor([-1, 0])}, r"sources \[-1, 0\] is not"),
+        ({"rows": torch.tensor([0, 1]), "sources": (0, 1)}, "sources of type tuple is not accepted"),
+    ],
+)
+def test_the_clients_of_a_matrix_are_checked(ids, complaint):
+    with pytest.raises(InvalidInput, match=rf"^Wrong\.aggregate: .*: a Dense with {complaint}"):
+        simulated(returning("aggregate", {"all": Dense(torch.eye(2), **ids)}))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
 from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.run.simulate import simulate
@@ -48,6 +51,38 @@ def test_measurements_survive_an_interruption(checkpointed):
         run(movement, execution=checkpointed, on_round=stop)
     resumed = run(movement, execution=checkpointed)
     assert resumed.measurements == run(movement).measurements
+
+
+def test_a_measured_tensor_keeps_the_value_of_its_round():
+    def variate(server, _net):
+        return {"variate": server.state["variate"]["head.bias"], "array": server.store["head.bias"].numpy()}
+
+    def sums(server, _net):
+        return {name: float(value.sum()) for name, value in variate(server, None).items()}
+
+    config = replace(CONFIG, method="scaffold")
+    kept = run(variate, config).measurements
+    assert [{name: float(value.sum()) for name, value in each.items()} for each in kept] == run(
+        sums, config
+    ).measurements
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0.5), np.arange(3.0), torch.arange(3.0), {"names": (np.array(["a"]), np.int64(2))}]
+)
+def test_a_simulation_that_measured_numbers_of_numpy_continues(value, checkpointed):
+    def measure(_server, _net):
+        return value
+
+    run(measure, replace(CONFIG, rounds=2), execution=checkpointed)
+    continued = run(measure, execution=checkpointed)
+    assert str(continued.measurements) == str(run(measure).measurements)
+
+
+def test_a_measurement_that_no_checkpoint_can_store_is_one_clear_line(checkpointed):
+    with pytest.raises(InvalidInput, match=r"^measure: a value of type Fraction is not accepted; expected"):
+        run(lambda *_: Fraction(1), execution=checkpointed)
+    assert run(lambda *_: Fraction(1)).measurements == [Fraction(1)] * 4
 
 
 def test_a_configuration_may_ask_how_alike_the_clients_are():

@@ -15,7 +15,7 @@ from pfl.models import MODELS, build
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Dropout
 from pfl.models._network import Network
-from pfl.testing import check_network
+from pfl.testing import check_method, check_network
 
 SHAPE, CLASSES = (1, 16, 16), 4
 
@@ -130,6 +130,29 @@ class Random(Ordinary):
         return super().forward(F.dropout(x, 0.5, self.training))
 
 
+class Scalar(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        return self.gain * x
+
+
+class WithLayers(pfl.Method):
+    """Adds ``layers`` before the head."""
+
+    def client_network(self, network, _):
+        network.add_module("added", nn.Sequential(*self.layers(network.head.in_features)))
+        return network
+
+    def logits(self, client, x):
+        return client.net.head(client.net.added(client.net.features(x)))
+
+    def aggregate(self, server):
+        return {"all": server.average()}
+
+
 def flat(*layers):
     return nn.Sequential(nn.Flatten(), *layers)
 
@@ -140,8 +163,14 @@ def flat(*layers):
         (lambda *_: flat(nn.Linear(256, 5)), r"a network with 4 logits, not \(5,\)"),
         (lambda *_: Network(nn.Flatten(), nn.Linear(256, 5)), "a network with 4 logits, not 5"),
         (lambda *_: flat(nn.Linear(9, CLASSES)), "a network of images of 1x16x16"),
-        (lambda *_: Softmax(), r"ends with an nn.Linear of the classes, or pfl.Network\(extractor, head\)"),
-        (lambda *_: nn.Conv2d(1, 4, 3), "ends with an nn.Linear"),
+        (lambda *_: Softmax(), r"last nn.Linear returns the logits, or pfl.Network\(extractor, head\)"),
+        (lambda *_: nn.Conv2d(1, 4, 3), "last nn.Linear returns the logits"),
+        (lambda *_: flat(nn.Linear(256, CLASSES).requires_grad_(False)), r"all trained, unlike 1\.weight"),
+        (
+            lambda *_: flat(Scalar(), nn.Linear(256, CLASSES)),
+            r"without tensors of shape \(\) such as 1\.gain",
+        ),
+        (lambda *_: flat(nn.LazyLinear(CLASSES)), "a network without LazyLinear"),
         (lambda *_: Network(nn.Flatten(), nn.Linear(9, CLASSES)), "a network of images of 1x16x16"),
         (lambda *_: Network(nn.Identity(), nn.Linear(16, CLASSES)), r"with 4 logits, not \(1, 16, 4\)"),
         (lambda *_: Network(nn.Flatten(), flat(nn.Linear(256, CLASSES))), "nn.Linear, not a Sequential"),
@@ -157,3 +186,24 @@ def flat(*layers):
 def test_a_network_that_cannot_be_simulated_is_one_clear_line(builder, accepted, network):
     with pytest.raises(InvalidInput, match=f"^model: ordinary is not accepted; expected .*{accepted}"):
         build(network(builder), SHAPE, CLASSES)
+
+
+def test_layers_that_a_method_adds_are_replaced_like_those_of_a_network():
+    class Normed(WithLayers):
+        def layers(self, width):
+            return nn.Linear(width, width), nn.BatchNorm1d(width), nn.Dropout(0.2)
+
+    check_method(Normed, rules=["backends", "determinism"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "accepted"),
+    [(Scalar(), r"shape \(\) such as added\.0\.gain"), (nn.AlphaDropout(), "without AlphaDropout")],
+)
+def test_layers_that_a_method_adds_are_checked_like_those_of_a_network(layer, accepted):
+    class Wrong(WithLayers):
+        def layers(self, _):
+            return (layer,)
+
+    with pytest.raises(InvalidInput, match=rf"^Wrong\.client_network: model: .* {accepted}"):
+        pfl.simulate(Wrong, clients=4, rounds=1, epochs=1, progress=False)

@@ -109,7 +109,7 @@ class Dividing(Rule):
 BROKEN = {
     "options": (Undescribed, "share has no description of one line"),
     "specification": (Shouting, "name=a!,.* is read as .*name=a!!,"),
-    "samples": (Overlapping, "client 0 has sample 198 for training and test"),
+    "samples": (Overlapping, "Overlapping.divide: client 0: index 198 in both is not accepted"),
     "seed": (Seedless, "seed=0 and seed=1 give the same partition"),
     "determinism": (Legacy, "two calls give two partitions"),
     "unchanged_data": (Sorting, "labels of the data set has changed"),

@@ -201,11 +201,16 @@ def test_code_that_is_not_accepted_is_named_where_git_knows_no_edit(monkeypatch)
 
 
 @pytest.mark.usefixtures("finished")
-def test_a_plugin_whose_files_changed_is_named(monkeypatch):
-    before, now = ({"name": "mine", "version": "1.0", "digest": digest} for digest in ("1", "2"))
+@pytest.mark.parametrize(
+    ("name", "version", "place"),
+    [("mine", "1.0", "of plugin mine 1.0"), ("plugins", "unknown", "in plugins/")],
+)
+def test_a_plugin_whose_files_changed_is_the_only_reason(name, version, place, monkeypatch):
+    before, now = ({"name": name, "version": version, "digest": digest} for digest in ("1", "2"))
     rewrite_all(behaviour="fedavg-0", commit="unknown", plugins=[before])
     monkeypatch.setattr("pipeline.sweep.why.plugins", lambda _: (Plugin(**now),))
-    assert all(line.endswith("the files of plugin mine 1.0 have changed") for line in reasons())
+    monkeypatch.setattr("pipeline.sweep.why.unknown_of", lambda *_: {"engine": "0"})
+    assert all(line.endswith(f"): the files {place} have changed") for line in reasons())
 
 
 @pytest.mark.usefixtures("small")
