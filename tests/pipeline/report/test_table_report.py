@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import chdir
 from html import escape
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pfl.core.errors import InvalidInput
+from pfl.core.files import folder_lock
 from pipeline.report.table_report import publish, write_report
 from pipeline.store.results import load_results
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
@@ -253,6 +255,20 @@ def test_a_published_report_that_cannot_be_replaced_stays(monkeypatch):
     with pytest.raises(InvalidInput, match="No space left"):
         publish("fake")
     assert {path: path.read_bytes() for path in folder.iterdir()} == files
+
+
+def test_processes_that_publish_one_report_take_turns():
+    small()
+    folder = publish("fake")
+    stale = folder / "stale.svg"
+    stale.touch()
+    with ThreadPoolExecutor() as pool:
+        with folder_lock(folder):
+            other = pool.submit(publish, "fake")
+            wait([other], timeout=0.2)
+            assert stale.exists()
+        other.result()
+    assert not stale.exists()
 
 
 def test_a_minus_is_one_in_latex():
