@@ -420,11 +420,15 @@ def test_a_trial_whose_record_lacks_a_moment_runs_again_with_all_moments_that_ar
     assert "trials run: 1;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
     write_trials(file, received, local)
     assert "trials run: 1;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
-    first, second = (json.loads(line) for line in rows.read_text().splitlines())
+    lines = rows.read_text().splitlines()
+    first, second = map(json.loads, lines)
     assert first["key"] == second["key"]
     assert "post_local" not in first["metrics"]["rounds"][0]
     assert {"post_aggregation", "post_local"} <= second["metrics"]["rounds"][0].keys()
     assert "trials run: 0;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
+    rows.write_text(lines[0] + "\n")
+    write_trials(file, dataclasses.replace(received, moments=()))  # () means all
+    assert "trials run: 1;" in pfl("run-trials", str(file), "--rows", str(rows)).stdout
 
 
 def test_a_line_with_a_valid_checksum_that_is_no_record_is_ignored_in_one_line(tmp_path):

@@ -131,7 +131,9 @@ def _trains_alike(trial: Trial, other: Trial) -> bool:
 def _is_done(trial: Trial, done: Mapping[str, Sequence[set[str]]]) -> bool:
     """Whether each seed has a record with the trial's moments at every evaluation; ``done`` is from
     `_records`."""
-    return all(any(lacks.isdisjoint(trial.moments) for lacks in done.get(key, ())) for key in trial.keys)
+    return all(
+        any(lacks.isdisjoint(trial.moments or lacks) for lacks in done.get(key, ())) for key in trial.keys
+    )
 
 
 def _records(rows: Path) -> dict[str, list[set[str]]]:
