@@ -169,7 +169,7 @@ class _Check:
 
     def _check_ids(self, what: str, ids: Any, distinct: bool = False) -> None:
         """Check clients of a matrix, None for all; on a CPU also their values."""
-        accepted = f"a tensor of {'different ' if distinct else ''}integers from 0 to {self.clients - 1}"
+        accepted = f"a tensor of {'distinct ' if distinct else ''}integers from 0 to {self.clients - 1}"
         if ids is None:
             return
         if not isinstance(ids, Tensor):

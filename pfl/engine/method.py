@@ -136,7 +136,7 @@ class Method(_Immutable):
         known, own = _public_functions(Method), _public_functions(cls)
         hooks = [name for name, function in known.items() if function.__code__.co_argcount > 1]
         for name in own.keys() - known.keys():
-            for hook in difflib.get_close_matches(name, hooks, n=1, cutoff=0.8):
+            for hook in difflib.get_close_matches(name, hooks, n=1, cutoff=0.85):
                 if hook not in own:
                     accepted = f"the hook {hook!r}, or a name that begins with an underscore"
                     raise InvalidInput(f"{cls.__name__}.{name}", "a function of this name", accepted)

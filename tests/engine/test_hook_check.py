@@ -289,7 +289,12 @@ def test_a_function_that_is_almost_a_hook_is_rejected(name, hook):
     with pytest.raises(InvalidInput, match=f"Almost.{name}: .* expected the hook '{hook}', or a name that"):
         type("Almost", (pfl.Method,), {name: own})
     type("Almost", (pfl.Method,), {name: own, hook: own})  # a helper of the hook
-    type("Almost", (pfl.Method,), {"averaged": own, f"_{name}": own})
+    type("Almost", (pfl.Method,), {f"_{name}": own})
+
+
+def test_helpers_with_names_like_those_of_hooks_are_accepted():
+    helpers = ("aggregation", "aggregate_all", "adapted", "losses", "personalised", "phases_of")
+    type("Helpers", (pfl.Method,), {name: lambda _, server: server for name in helpers})
 
 
 def test_an_attribute_set_on_a_method_is_rejected():
@@ -331,9 +336,9 @@ def test_a_statistic_that_is_no_mapping_to_tensors_is_rejected(returned, complai
 @pytest.mark.parametrize(
     ("ids", "complaint"),
     [
-        ({"rows": [0, 1]}, "rows of type list .* expected a tensor of different integers from 0 to 3"),
+        ({"rows": [0, 1]}, "rows of type list .* expected a tensor of distinct integers from 0 to 3"),
         ({"rows": torch.tensor([0, 4])}, r"rows \[0, 4\] is not accepted"),
-        ({"rows": torch.tensor([1, 1])}, r"rows \[1, 1\] is not accepted; expected a tensor of different"),
+        ({"rows": torch.tensor([1, 1])}, r"rows \[1, 1\] is not accepted; expected a tensor of distinct"),
         ({"rows": torch.tensor([True, False])}, r"rows of shape \(2,\) and torch.bool is not accepted"),
         ({"rows": torch.tensor([0, 1]), "sources": torch.tensor([-1, 0])}, r"sources \[-1, 0\] is not"),
         ({"rows": torch.tensor([0, 1]), "sources": (0, 1)}, "sources of type tuple is not accepted"),
