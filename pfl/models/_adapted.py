@@ -130,7 +130,8 @@ def _samples(shape: Shape) -> Tensor:
 
 def _with_own_layers(name: str, module: Module) -> Module:
     """``module`` with this package's layers in place of torch's, on the same tensors."""
-    for path, layer in list(module.named_modules())[1:]:  # the first is the network itself
+    named = list(module.named_modules(remove_duplicate=False))  # a layer can be in two places
+    for path, layer in named[1:]:  # the first is the network itself
         if isinstance(layer, LazyModuleMixin):
             raise InvalidInput("model", name, f"a network without {type(layer).__name__}")
         if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):

@@ -191,7 +191,8 @@ def test_a_network_that_cannot_be_simulated_is_one_clear_line(builder, accepted,
 def test_layers_that_a_method_adds_are_replaced_like_those_of_a_network():
     class Normed(WithLayers):
         def layers(self, width):
-            return nn.Linear(width, width), nn.BatchNorm1d(width), nn.Dropout(0.2)
+            twice = nn.Dropout(0.2)
+            return nn.Linear(width, width), nn.BatchNorm1d(width), twice, nn.Linear(width, width), twice
 
     check_method(Normed, rules=["backends", "determinism"])
 
