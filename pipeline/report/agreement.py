@@ -27,10 +27,10 @@ CLAIM_RULE = (
     "Our answers are those of the unrounded means over the seeds. A margin may fall short of the paper's by "
     f"{POINTS:g} points, like the numbers behind it, but must have the same sign. With {SEEDS} seeds or "
     f"more, an answer requires that at least {FIRM:.0%} of all bootstrap resamples of the seeds agree, and "
-    "is open otherwise. With fewer, it states the number of seeds. If a claim is about columns that have not "
-    "run, the answer states in how many of the others it holds, and in how many it is undecided; two columns "
-    "that it compares count as one. It is open while a number that it compares is missing or lacks a seed "
-    "that diverged."
+    "is open otherwise; their deviations are widened as Student's t requires for so few seeds. With fewer, "
+    "the answer states the number of seeds. If a claim is about columns that have not run, the answer states "
+    "in how many of the others it holds, and in how many it is undecided; two columns that it compares count "
+    "as one. It is open while a number that it compares is missing or lacks a seed that diverged."
 ).replace("%", " %")
 
 
@@ -231,15 +231,20 @@ def _whole(claim: TableClaim, by_seed: BySeed, columns: Labels, rows: Labels) ->
     compared = claim.compared(columns, rows)
     there = {place: values for place, values in by_seed.items() if place in compared}
     seeds = sorted({seed for values in there.values() for seed in values})
-    finding = claim.test(_means(there, dict.fromkeys(seeds, 1)), columns, rows, POINTS)
+    means = _means(there, dict.fromkeys(seeds, 1))
+    finding = claim.test(means, columns, rows, POINTS)
     fewest = min(map(len, there.values()), default=0)
     if finding.answer == "open":
         return finding
     if fewest < SEEDS:
         return replace(finding, seeds=fewest)
     agree = total = 0
+    wider = widening(fewest)
     for draw, weight in resamples(seeds):
-        answer = claim.test(_means(there, draw), columns, rows, POINTS).answer
+        resampled = {
+            place: means[place] + wider * (mean - means[place]) for place, mean in _means(there, draw).items()
+        }
+        answer = claim.test(resampled, columns, rows, POINTS).answer
         if answer != "open":  # a draw may have no seed of some cell
             total += weight
             agree += weight * (answer == finding.answer)
@@ -266,6 +271,16 @@ def resamples(seeds: Sequence[int]) -> Iterator[tuple[Mapping[int, int], int]]:
     for chosen in combinations_with_replacement(seeds, size):
         draw = Counter(chosen)
         yield draw, math.factorial(size) // math.prod(map(math.factorial, draw.values()))
+
+
+def widening(seeds: int) -> float:
+    """The factor for deviations of resampled means: the quantile of Student's t over that of the normal
+    distribution, at the level `FIRM`. Without it, two equal methods would get an answer in 25 % of all cases
+    with three seeds and in 18 % with five, not in the 10 % of a two-sided `FIRM`.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    return float(stdtrit(seeds - 1, FIRM) / ndtri(FIRM))
 
 
 def _means(by_seed: BySeed, draw: Mapping[int, int]) -> Values:

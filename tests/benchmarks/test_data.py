@@ -81,7 +81,9 @@ def test_a_copy_of_the_data_and_figures_that_do_not_match_are_said_first(readme)
 
 
 def test_what_is_absent_is_listed_and_not_compared(readme):
-    assert "Data not available: cifar100, cinic10, domainnet, emnist_balanced, emnist_byclass, femnist" in readme
+    assert (
+        "Data not available: cifar100, cinic10, domainnet, emnist_balanced, emnist_byclass, femnist" in readme
+    )
     assert "because the data are not available: cinic10, emnist_byclass, tiny_imagenet." in readme
     assert "because the data are not available: mnist, emnist_balanced, cifar100." in readme
 
