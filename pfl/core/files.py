@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -124,13 +124,22 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
 def _remove(folder: Path) -> None:
     """Remove a scratch folder. While a process still writes to it, its lock stays, so that the next call of
     `remove_abandoned` finds it."""
+    remove_others(folder, {LOCK})
+    if all(path.name == LOCK for path in folder.iterdir()):
+        shutil.rmtree(folder)
+
+
+def remove_others(folder: Path, kept: Container[str]) -> None:
+    """Remove all in a folder but the files that are named in ``kept``.
+
+    Raises:
+        OSError: a file cannot be removed; a folder that cannot be removed stays.
+    """
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name != LOCK:
+        elif path.name not in kept:
             path.unlink()
-    if all(path.name == LOCK for path in folder.iterdir()):
-        shutil.rmtree(folder)
 
 
 def expanded(path: str | Path, parameter: str) -> Path:

@@ -201,8 +201,10 @@ class SavedModels:
             InvalidInput: there is no such client, or it was unseen.
         """
         if not isinstance(client, int | np.integer) or client not in self.ids:
-            seen = f", one of the {self.clients} that are not unseen clients" if self._unseen else ""
-            raise InvalidInput("client", client, f"an integer from 0 to {self._partitioned - 1}{seen}")
+            accepted = f"an integer from 0 to {self._partitioned - 1}"
+            if self._unseen:
+                accepted += f", one of the {self.clients} that are not unseen clients"
+            raise InvalidInput("client", client, accepted)
         row = self.ids.index(client)
         tensors = {
             name: stack[row if len(stack) > 1 else 0]

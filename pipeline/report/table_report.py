@@ -9,13 +9,12 @@ Everything is read from files of earlier stages, and the same files give the sam
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pfl.core.files import folder_lock, write_text, writing
+from pfl.core.files import folder_lock, remove_others, write_text, writing
 from pfl.core.text import count, gain, parameters, points, signed
 from pipeline.columns import columns_of
 from pipeline.report import (
@@ -197,11 +196,7 @@ def _replace_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write the only files of a folder; if one cannot be written, all others stay. Processes take turns."""
     with writing(folder), folder_lock(folder):
         write_files(folder, files)
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name not in files:
-                path.unlink()
+        remove_others(folder, files)
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
