@@ -13,10 +13,12 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import pfl as package
 from pfl import __version__, simulate
@@ -462,6 +464,44 @@ def test_the_trials_after_one_that_diverges_before_a_checkpoint_are_run(tmp_path
     file = write_trials(tmp_path / "trials.jsonl", *trials)
     done = pfl("run-trials", str(file), "--checkpoint", str(tmp_path / "checkpoints"))
     assert "trials run: 2;" in done.stdout, done.stderr
+
+
+def test_a_trial_is_paused_when_the_time_is_up_and_continued_by_the_same_command(tmp_path, monkeypatch):
+    trials = [one_trial(rounds=3, lr=lr) for lr in (0.05, 0.1)]
+    file, rows, models = (
+        write_trials(tmp_path / "trials.jsonl", *trials),
+        tmp_path / "r.jsonl",
+        tmp_path / "m",
+    )
+    command = ("run-trials", str(file), "--rows", str(rows), "--checkpoint", str(tmp_path / "c"))
+    command = (*command, "--save", str(models), "--minutes", "1")
+    with monkeypatch.context() as patch:
+        clock = chain([0, 0, 30], repeat(61))  # the second round ends after a minute
+        patch.setattr("pfl.cli.trials.monotonic", lambda: next(clock))
+        done = pfl(*command)
+    assert (done.returncode, rows.exists(), list(models.iterdir())) == (0, False, []), done.stderr
+    assert "trials run: 0;" in done.stdout
+    assert "trials pending: 2; run the same command to continue\n" in done.stdout
+    (state,) = (tmp_path / "c").glob("*/checkpoint.pt")
+    assert torch.load(state)["runs"][0]["round"] == 2
+    assert "trials run: 2;" in pfl(*command).stdout
+    records = [json.loads(checked(line)) for line in rows.read_bytes().splitlines()]
+    data = load("digits")
+    split = make_partition("pathological:2", data, 6)
+    alone = [run_trial(trial, data, split)[0].to_json() for trial in trials]
+    assert [record["metrics"] for record in records] == [record["metrics"] for record in alone]
+
+
+def test_without_checkpoints_no_trial_begins_that_would_not_end_in_time(tmp_path, monkeypatch):
+    trials = [one_trial(rounds=rounds) for rounds in (1, 4, 2)]
+    file = write_trials(tmp_path / "trials.jsonl", *trials)
+    clock = chain([0, 0, 20], repeat(20))  # a round takes 20 seconds
+    monkeypatch.setattr("pfl.cli.trials.monotonic", lambda: next(clock))
+    done = pfl("run-trials", str(file), "--minutes", "1")
+    assert "trials run: 2;" in done.stdout, done.stderr
+    assert "trials pending: 1;" in done.stdout
+    records = [json.loads(line) for line in (tmp_path / "trials.rows.jsonl").read_text().splitlines()]
+    assert [record["config"]["rounds"] for record in records] == [1, 2]
 
 
 def test_models_that_cannot_be_saved_cost_no_result(tmp_path):

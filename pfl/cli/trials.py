@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +25,9 @@ from pfl.run.validation import check_execution, execution_warnings, train_alike
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
-    from pfl.run.trials import Trial
+    from pfl.engine.metrics import Evaluated
+    from pfl.engine.simulation import OnRound
+    from pfl.run.trials import Record, Trial
 
 
 @with_options({Execution: EXECUTED})
@@ -39,14 +44,23 @@ def run_trials(
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Save every client's final model in this folder.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Stop after this time. With --checkpoint, the running trial is paused, and the same command "
+            "continues it. Without, no trial begins that would end later at the lowest speed so far.",
+        ),
+    ] = None,
     **options: Any,
 ) -> None:
-    """Run the trials of a file, on a machine without the pipeline.
+    """Run the trials of a file in its order, on a machine without the pipeline.
 
     Trials whose records are already in the file are skipped. Trials that differ only in the adaptation before
     an evaluation are trained once, unless models are saved. A failed trial is reported, and the others still
     run.
     """
+    end = monotonic() + (math.inf if minutes is None else 60 * minutes)
     execution = Execution(
         **options,
         checkpoint_dir=str(checkpoint) if checkpoint else None,
@@ -60,28 +74,30 @@ def run_trials(
     if rows.resolve() == file.resolve():
         raise InvalidInput("rows", str(rows), "a file different from that of the trials")
     check_files({"rows": rows, "save": models, "checkpoint": state})
-    _run(_read(file), rows, execution)
+    _run(_read(file), rows, execution, end)
 
 
-def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
+def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) -> None:
     """Run the trials, training once where possible, and append their records to ``rows``.
 
     If trials that share a training fail, each runs separately, so that a failure affects one trial.
 
+    Args:
+        end: when to stop, as a time of `monotonic`.
+
     Raises:
         typer.Exit: some trial failed.
     """
-    from pfl.data.dataset import load
-    from pfl.data.partition import make_division
     from pfl.run.errors import cause_of, trace_of
-    from pfl.run.trials import folder_of, run_trials
+    from pfl.run.trials import folder_of
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _records(rows)
     pending = [trial for trial in trials if not _is_done(trial, done)]
     datasets: dict[str, Dataset] = {}
     separate: list[Trial] = pending if execution.save else []
-    count, failed = len(pending), 0
+    count, failed, left = len(pending), 0, 0
+    slowest = 0.0  # seconds per amount of training
     while pending:
         trial, number = pending[0], count - len(pending) + 1
         together = [trial]
@@ -90,15 +106,12 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
         pending = [other for other in pending if other not in together]
         folder = checkpoints and checkpoints / folder_of(*together)
         own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
+        began = monotonic()
+        if began + (0 if folder else slowest * _training(trial)) > end:
+            left += len(together)
+            continue
         try:
-            if trial.dataset not in datasets:
-                datasets[trial.dataset] = load(trial.dataset)
-            data = datasets[trial.dataset]
-            split = make_division(trial.partition, data, trial.clients, trial.seeds)
-            beside = f" and {len(together) - 1} sharing its training" if len(together) > 1 else ""
-            title = f"{number}/{count} {trial.cell}{beside}"
-            with progress(trial.config["rounds"], title, trial.moment) as on_round:
-                finished = run_trials(together, data, split, own, on_round)
+            records = _train(together, datasets, own, f"{number}/{count}", end)
         except Edited:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
@@ -109,16 +122,77 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution) -> None:
                 pending = together + pending
                 continue
             failed += 1
-            print(trace_of(error) or "", end="", file=sys.stderr)
-            print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
+            print(
+                f"{trace_of(error) or ''}pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}",
+                file=sys.stderr,
+            )
             continue
-        append_lines(rows, [record.to_line() for records in finished for record in records], wait=True)
+        if not records:
+            left += len(together)
+            continue
+        slowest = max(slowest, (monotonic() - began) / _training(trial))
+        append_lines(rows, [record.to_line() for record in records], wait=True)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
-    print(f"trials run: {count - failed}; records in {rows}")
+    print(f"trials run: {count - failed - left}; records in {rows}")
+    if left:
+        print(f"trials pending: {left}; run the same command to continue")
     if failed:
         print(f"pfl: trials failed: {failed}; run the same command to retry them", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _train(
+    together: Sequence[Trial], datasets: dict[str, Dataset], execution: Execution, number: str, end: float
+) -> list[Record]:
+    """The records of trials that share a training; none if it was paused, with a checkpoint, at ``end``.
+
+    Args:
+        datasets: those that earlier trials have loaded, by name.
+        number: shown before the cell.
+    """
+    from pfl.data.dataset import load
+    from pfl.data.partition import make_division
+    from pfl.run.trials import run_trials
+
+    trial = together[0]
+    if trial.dataset not in datasets:
+        datasets[trial.dataset] = load(trial.dataset)
+    data = datasets[trial.dataset]
+    split = make_division(trial.partition, data, trial.clients, trial.seeds)
+    beside = f" and {len(together) - 1} sharing its training" if len(together) > 1 else ""
+    with progress(trial.config["rounds"], f"{number} {trial.cell}{beside}", trial.moment) as shown:
+        on_round = _Pausing(shown, end if execution.checkpoint_dir else math.inf)
+        finished = run_trials(together, data, split, execution, on_round)
+    if not on_round.paused:
+        return [record for records in finished for record in records]
+    if execution.save:
+        for key in trial.keys:
+            (Path(execution.save) / f"{key}.pt").unlink(missing_ok=True)  # not final
+    return []
+
+
+@dataclass
+class _Pausing:
+    """An ``on_round`` that pauses the simulation at ``end``, a time of `monotonic`, unless it has ended."""
+
+    on_round: OnRound
+    end: float
+    paused: bool = False
+
+    def __call__(self, round: int, rounds: int, newest: Evaluated | None) -> None:
+        from pfl.engine.simulation import Stop
+
+        self.on_round(round, rounds, newest)
+        if round < rounds and monotonic() > self.end:
+            self.paused = True
+            raise Stop
+
+
+def _training(trial: Trial) -> float:
+    """The amount of training of a trial, to compare trials of similar settings."""
+    rounds, epochs, share = (float(trial.config[name]) for name in ("rounds", "epochs", "participation"))
+    return rounds * epochs * share * len(trial.seeds)
 
 
 def _trains_alike(trial: Trial, other: Trial) -> bool:
