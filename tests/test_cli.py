@@ -577,6 +577,22 @@ def test_a_run_told_to_go_on_where_there_is_no_checkpoint_says_so_and_begins(tmp
 
 
 @pytest.mark.parametrize(
+    ("option", "warned"),
+    [
+        (
+            ("--threads", "2"),
+            ["threads 2: the fused kernels are single-threaded; workers use several cores faster"],
+        ),
+        (("--backend", "stacked"), ["backend stacked: it is for GPUs; on a CPU, loop is faster"]),
+        (("--backend", "loop"), []),
+    ],
+)
+def test_an_option_that_makes_training_slower_is_warned_of(option, warned, caplog):
+    assert pfl("run", *QUICK, "--device", "cpu", *option).returncode == 0
+    assert [line for line in caplog.messages if "faster" in line] == warned
+
+
+@pytest.mark.parametrize(
     ("method", "setting"),
     [
         ("fedgen", "generated=1000000000"),
