@@ -1,11 +1,14 @@
 """Milliseconds of a convolution of stacked clients on a GPU: the basis of `pfl.kernels.gpu_convolution`.
 
 ``python -m benchmarks.gpu_kernels``. The convolution and its gradients of images and weights are timed by the
-rule, in other ways and as vmap's grouped convolution, each alone as a CUDA graph.
+rule, in other ways and as vmap's grouped convolution, each alone as a CUDA graph. It ends after
+``--minutes``.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
@@ -47,15 +50,20 @@ SHOWN = 4  # number of the fastest ways
 def main(
     clients: Annotated[int, typer.Option(help="Clients in the stack.")] = 40,
     precision: Annotated[Precision, typer.Option(help="Of the products.")] = "fp32",
+    minutes: Annotated[float, typer.Option(help="Try no further way after this time.")] = 8.0,
 ) -> None:
     """Print milliseconds by layer, by the rule and in the fastest ways."""
+    end = time.monotonic() + 60 * minutes
     if not torch.cuda.is_available():
         raise InvalidInput("device", "cpu", "a machine with a GPU")
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     products = {"fp32": ("ieee", "tf32x3"), "tf32": ("tf32",), "bf16": ("ieee",)}[precision]
     with numerics(precision):
         for name, layer in LAYERS.items():
-            measure(name, layer, clients, dtype, products)
+            if time.monotonic() > end:
+                print(f"{name}: not measured, as the time is up", flush=True)
+                continue
+            measure(name, layer, clients, dtype, products, end=end)
 
 
 def measure(
@@ -65,8 +73,10 @@ def measure(
     dtype: torch.dtype,
     products: tuple[str, ...],
     device: str = "cuda",
+    end: float = math.inf,
 ) -> None:
-    """Print the milliseconds of one of `LAYERS`; ``products`` as in `pfl.kernels.gpu_convolution.Tile`."""
+    """Print the milliseconds of one of `LAYERS`, without the ways that are left at ``end`` (of
+    `time.monotonic`); ``products`` as in `pfl.kernels.gpu_convolution.Tile`."""
     inputs, outputs, side, stride, padding, size = layer
     x = torch.randn(clients, IMAGES, inputs, size, size, device=device, dtype=dtype)
     weight = torch.randn(clients, outputs, inputs, side, side, device=device, dtype=dtype)
@@ -101,12 +111,12 @@ def measure(
         for columns in ((16, 32, 64) if linear else (64,))
         for taps in (32, 64, 128)
     ]
-    show(f"{name}, convolution", convolve, [*with_tiles("_tile", forward), *without(narrow, outputs)])
+    show(f"{name}, convolution", convolve, [*with_tiles("_tile", forward), *without(narrow, outputs)], end)
     if inputs > 3:  # images need no gradient
         plain = without(narrow, inputs) if stride == 1 else []
-        show(f"{name}, images' gradient", to_images, [*with_tiles("_tile", backward), *plain])
+        show(f"{name}, images' gradient", to_images, [*with_tiles("_tile", backward), *plain], end)
     plain = without(narrow_weights, outputs)
-    show(f"{name}, weights' gradient", to_weights, [*with_tiles("_weight_tile", of_weights), *plain])
+    show(f"{name}, weights' gradient", to_weights, [*with_tiles("_weight_tile", of_weights), *plain], end)
     print(f"{name}, groups of cuDNN: {grouped(x, weight, y, stride, padding, inputs > 3)}", flush=True)
 
 
@@ -120,10 +130,13 @@ def without(constants: list[dict[str, int]], outputs: int) -> list[Way]:
     return [{"_narrow": lambda *_: True, **each} for each in constants] if outputs <= MOST else []
 
 
-def show(title: str, work: Callable[[], object], ways: list[Way]) -> None:
-    """Print the milliseconds of ``work`` by the rule, and in the fastest of ``ways``."""
-    spent = []
+def show(title: str, work: Callable[[], object], ways: list[Way], end: float) -> None:
+    """Print the milliseconds of ``work`` by the rule, and in the fastest of the ways tried until ``end``."""
+    spent: list[tuple[float, str]] = []
     for way in ways:
+        if time.monotonic() > end:
+            title += f" ({len(spent)} of {len(ways)} ways)"
+            break
         with patch.multiple(gpu_convolution, **way):
             what = {k: v() if callable(v) else v for k, v in way.items() if k != "_narrow"}
             spent.append((milliseconds(work), ", ".join(f"{k} {v}" for k, v in what.items())))
