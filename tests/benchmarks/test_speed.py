@@ -17,7 +17,7 @@ from benchmarks import (
     faults,
     gpu,
     gpu_kernels,
-    gpu_session,
+    gpu_checks,
     kernels,
     methods,
     report,
@@ -139,28 +139,28 @@ def test_the_ways_of_a_convolution_end_when_the_time_is_up(monkeypatch, capsys):
     assert capsys.readouterr().out == "layer (0 of 2 ways): 1.000 ms; \n"
 
 
-def test_a_session_on_a_gpu_keeps_what_every_step_has_written(tmp_path, monkeypatch, capsys):
+def test_the_checks_on_a_gpu_keep_what_every_step_has_written(tmp_path, monkeypatch, capsys):
     codes = {
-        gpu_session.TESTS: "print('passed')",
-        gpu_session.SPEED: "import os, time; print(os.getcwd(), flush=True); time.sleep(60)",
-        gpu_session.GRID: "raise SystemExit(3)",
+        gpu_checks.TESTS: "print('passed')",
+        gpu_checks.SPEED: "import os, time; print(os.getcwd(), flush=True); time.sleep(60)",
+        gpu_checks.GRID: "raise SystemExit(3)",
     }
-    monkeypatch.setattr(gpu_session, "command", lambda kind, _: [sys.executable, "-c", codes[kind]])
-    monkeypatch.setattr(gpu_session, "LIMITS", dict.fromkeys(codes, 0.05))
+    monkeypatch.setattr(gpu_checks, "command", lambda kind, _: [sys.executable, "-c", codes[kind]])
+    monkeypatch.setattr(gpu_checks, "LIMITS", dict.fromkeys(codes, 0.05))
     out, before = tmp_path / "out", tmp_path / "former"
     before.mkdir()
     with pytest.raises(typer.Exit):
-        gpu_session.main(out, before)
+        gpu_checks.main(out, before)
     ends = [line.rpartition(" after ")[0] for line in capsys.readouterr().out.splitlines()]
     assert ends == ["tests: done", "after: stopped", "before: stopped", "grid: failed with status 3"]
     assert (out / "tests.txt").read_text() == "passed\n"
     assert (out / "before.txt").read_text() == f"{before}\n"
-    assert gpu_session.step([sys.executable, "-c", ""], before, out / "no.txt", 0.0) == "stopped"
+    assert gpu_checks.step([sys.executable, "-c", ""], before, out / "no.txt", 0.0) == "stopped"
 
 
-@pytest.mark.parametrize("kind", [gpu_session.TESTS, gpu_session.SPEED, gpu_session.GRID])
-def test_a_step_of_a_session_is_a_command_with_these_options(kind, tmp_path):
-    command = gpu_session.command(kind, tmp_path / "after")
+@pytest.mark.parametrize("kind", [gpu_checks.TESTS, gpu_checks.SPEED, gpu_checks.GRID])
+def test_a_step_of_the_checks_is_a_command_with_these_options(kind, tmp_path):
+    command = gpu_checks.command(kind, tmp_path / "after")
     shown = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert shown.returncode == 0, shown.stderr
 

@@ -1,6 +1,6 @@
-"""The checks of a change of the GPU's code in one call, for a machine that is lent for minutes.
+"""The checks of a change of the GPU's code in one call, for a machine that is available for minutes.
 
-``python -m benchmarks.gpu_session OUT --before FOLDER``: the GPU's tests, `benchmarks.gpu` (with its profile)
+``python -m benchmarks.gpu_checks OUT --before FOLDER``: the GPU's tests, `benchmarks.gpu` (with its profile)
 of this code and of that in FOLDER, and the grid of `benchmarks.gpu_kernels`. A step that takes too long is
 stopped, and what it has written is kept.
 """
