@@ -47,9 +47,9 @@ def results(table: str) -> Runs:
     """
     return Runs(
         tuple(
-            replace(row.success, labels={"setting": cell.setting, "row": cell.row, "seed": row.seed})
+            replace(record.success, labels={"setting": cell.setting, "row": cell.row, "seed": record.seed})
             for cell in results_of(str(table)).cells
-            for row in (cell.selected or cell.pinned).rows
+            for record in (cell.selected or cell.pinned).successes
         )
     )
 

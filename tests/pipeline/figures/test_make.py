@@ -20,7 +20,7 @@ from pipeline.figures.plots import clients, distances
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.ledger import LOCAL
-from pipeline.store.rows import read_record, read_rows
+from pipeline.store.records import read_heads, read_record
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
@@ -83,7 +83,7 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
 
     runs = [run(c0=50.0, c2=60.0, c3=None), run(c1=20.0, c2=70.0, c3=40.0)]
     cell = SimpleNamespace(setting="iid", row="spfl")
-    numbers = clients.measure(SimpleNamespace(rows=lambda: [(cell, runs)]))
+    numbers = clients.measure(SimpleNamespace(records=lambda: [(cell, runs)]))
     assert {(point.series, point.x, point.value) for point in numbers.points} == {
         *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0))
     }
@@ -125,7 +125,7 @@ def test_nothing_is_run_twice(monkeypatch):
 
 def test_a_figure_has_the_keys_of_its_records_in_the_ledger():
     keys = made("fedsimsup-figure3", **SMALL, clients=4)["keys"]
-    assert sorted(keys) == sorted(row.key for _, row, _ in read_rows(LOCAL / "fedsimsup-figure3.jsonl"))
+    assert sorted(keys) == sorted(row.key for _, row, _ in read_heads(LOCAL / "fedsimsup-figure3.jsonl"))
     assert made("pfedsim-figure2", **SMALL)["keys"] == []  # its run was measured
 
 
@@ -184,7 +184,7 @@ def test_a_figure_that_another_process_is_at_is_refused():
 
 
 def test_a_mistake_is_found_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(figure_runs.FigureRuns, "rows", lambda _: pytest.fail("has run"))
+    monkeypatch.setattr(figure_runs.FigureRuns, "records", lambda _: pytest.fail("has run"))
     with pytest.raises(InvalidInput, match="rounds"):
         made("fedsimsup-figure3", rounds=0, dataset="digits")
     with pytest.raises(InvalidInput, match="model"):
