@@ -180,7 +180,7 @@ def _report_missing(name: str, scheduler: Scheduler) -> None:
     """Log a line on what the results lack."""
     missing = [cell for cell in scheduler.cells if not cell.finished]
     if missing:
-        unknown = [cell for cell in missing if cell.study and set(cell.pinned.keys) <= cell.seen]
+        unknown = [cell for cell in missing if cell.proposer and set(cell.pinned.keys) <= cell.seen]
         searches = f" ({amount(len(unknown), 'search', 'es')} without a known selection)" if unknown else ""
         log.warning(
             "%s: the ledger lacks %d of %s%s; `pfl ledger why %s` lists them",

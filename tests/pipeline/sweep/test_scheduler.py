@@ -217,7 +217,7 @@ def test_a_search_with_several_objectives_reports_all_of_them_to_the_sampler(led
     edit("search: {trials: 4}", "search: {trials: 4, objectives: [accuracy, decile]}")
     scheduler = scheduler_of(ledger)
     finish(scheduler)
-    study = scheduler.cells[0].study._study
+    study = scheduler.cells[0].proposer._study
     assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MAXIMIZE"]
     values = [trial.values for trial in study.trials]
     rows = [row for cell in scheduler.cells[:1] for row in cell.result(scheduler.outcomes).searched]
