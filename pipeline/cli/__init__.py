@@ -324,7 +324,7 @@ def report(
     this subset is empty.
     """
     from pipeline.figures.make import FOLDER as FIGURES
-    from pipeline.figures.make import write_overview as write_figures
+    from pipeline.figures.make import write_figures
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import publish as publish_report
     from pipeline.report.table_report import write_report

@@ -60,7 +60,7 @@ def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
         answers = [claim["answer"] for claim in answered(content, out)]
         claims = amount(len(answers), "claim")
         lines.append(f"{out / part}.svg; {answers.count('confirmed')} of {claims} of the paper confirmed")
-    write_overview(out)
+    write_figures(out)
     if failed:
         accepted = f"a result of each; {out} has the figure without them, and the same command retries them"
         raise Missing(f"figure {name}", f"{amount(failed, 'run')} failed", accepted)
@@ -156,7 +156,7 @@ def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> Canvas:
     return canvas
 
 
-def write_overview(out: Path = FOLDER) -> None:
+def write_figures(out: Path = FOLDER) -> None:
     """Write the README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
     figures = [
