@@ -27,7 +27,7 @@ from pfl.core.cores import cores
 from pfl.engine import checkpoint, evaluation, seed_run
 from pipeline.spec.search_space import Search
 from pipeline.sweep.budget import Outcome
-from pipeline.sweep.search import Study
+from pipeline.sweep.search import Proposer
 
 ROOT = Path(__file__).parents[1]
 SEARCHED = 20  # trials of a cell's search, to measure Optuna's time
@@ -119,9 +119,9 @@ def one_trial(workload: Workload) -> dict[str, float]:
 
 
 def _search(workload: Workload) -> None:
-    study = Study(workload.config, Search(trials=SEARCHED))
-    for trial in study.ask(SEARCHED):
-        study.tell(trial, workload.rounds, Outcome(50.0, None), ended=True)
+    proposer = Proposer(workload.config, Search(trials=SEARCHED))
+    for trial in proposer.ask(SEARCHED):
+        proposer.tell(trial, workload.rounds, Outcome(50.0, None), ended=True)
 
 
 def short_trial(cores: int) -> dict[str, float]:

@@ -23,8 +23,8 @@ from pipeline.spec.prior import prior_files
 from pipeline.spec.table import load_table
 from pipeline.spec.yaml import dumped
 from pipeline.store.ledger import PUBLISHED
+from pipeline.store.records import read_heads
 from pipeline.store.refusals import refusals
-from pipeline.store.rows import read_rows
 
 FILES = (
     *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
@@ -89,8 +89,8 @@ def init(folder: Path, table: str, results: bool = False) -> int:
         with writing(folder / file):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ours / file, folder / file)
-    for file, rows in records.items():
-        write_lines(folder / file, rows)
+    for file, copied in records.items():
+        write_lines(folder / file, copied)
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
     write_text(folder / PARAMS, comments + dumped(Params(tables=[table]).model_dump()))
@@ -134,10 +134,10 @@ def _records(table: str) -> dict[Path, list[bytes]]:
 
     files: dict[Path, list[bytes]] = {}
     for path in sorted(PUBLISHED.glob("*.jsonl")):
-        for position, row, checksum in read_rows(path):
+        for position, head, checksum in read_heads(path):
             usable = checksum is not None and checksum not in refused
-            config = json.dumps(row.config)
-            if usable and is_used(config, row.dataset, row.behaviour, path.stem in tables):
+            config = json.dumps(head.config)
+            if usable and is_used(config, head.dataset, head.behaviour, path.stem in tables):
                 files.setdefault(path, []).append(position.read())
     return files
 

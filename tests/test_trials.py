@@ -43,7 +43,7 @@ def trial(dataset, partition) -> Trial:
 def read_record():
     """Reads a record as the pipeline does; skips where its libraries are not installed."""
     pytest.importorskip("msgspec")
-    from pipeline.store.rows import read_record
+    from pipeline.store.records import read_record
 
     return read_record
 

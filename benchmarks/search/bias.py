@@ -19,7 +19,7 @@ from pfl.core.text import csv_text
 from pfl.run.simulate import simulate
 from pfl.run.validation import validated
 from pipeline.spec.search_space import Search
-from pipeline.sweep.search import Study, on_validation
+from pipeline.sweep.search import Proposer, on_validation
 
 CONFIGURATIONS = 10
 """Number per method: the pinned one, and proposals of the search's algorithm."""
@@ -39,9 +39,9 @@ def measure() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for method in METHODS:
         pinned = validated(Config(method=method, participation=0.3, rounds=20, batch_size=32, lr=0.2))
-        study = Study(pinned, Search(trials=CONFIGURATIONS))
-        for trial in tqdm(study.ask(CONFIGURATIONS), desc=method, disable=None):
-            config = study.config(trial)
+        proposer = Proposer(pinned, Search(trials=CONFIGURATIONS))
+        for trial in tqdm(proposer.ask(CONFIGURATIONS), desc=method, disable=None):
+            config = proposer.config(trial)
             rows.append(
                 {
                     "method": method,

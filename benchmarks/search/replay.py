@@ -17,7 +17,7 @@ from pipeline.algorithms._starts import place_of
 from pipeline.spec.search_space import PINNED_TRIAL, with_params
 from pipeline.sweep.budget import REDUCTION, Account, Outcome, SearchPlan
 from pipeline.sweep.halving import brackets, driven
-from pipeline.sweep.search import Study, plan_of, warm_up_of
+from pipeline.sweep.search import Proposer, plan_of, warm_up_of
 
 BUDGET = 18
 """Budget of a search, in runs of the pinned configuration, counted in training samples."""
@@ -85,27 +85,27 @@ class Replay:
         ]
 
 
-class Proposals:
+class ReplayedProposals:
     """Our proposals, with the configurations of the pool."""
 
     def __init__(self, replay: Replay):
         self._replay = replay
-        self.study = Study(replay.pool.pinned, SEARCH.model_copy(update={"seed": replay.seed}))
+        self.proposer = Proposer(replay.pool.pinned, SEARCH.model_copy(update={"seed": replay.seed}))
 
     def ask(self, count: int) -> list[int]:
         left = len(self._replay.pool.configurations) - len(self._replay.tried)
-        trials = self.study.ask(min(count, left))
-        return [self._replay.choose(self.study.asked[trial]) for trial in trials]
+        trials = self.proposer.ask(min(count, left))
+        return [self._replay.choose(self.proposer.asked[trial]) for trial in trials]
 
     def warm_up(self, trial: int) -> int:
         params = self._replay.pool.configurations[self._replay.tried[trial]]
         return warm_up_of(with_params(self._replay.pool.pinned, params))
 
     def tell(self, trial: int, until: int, outcome: Outcome, ended: bool) -> None:
-        self.study.tell(trial, until, outcome, ended)
+        self.proposer.tell(trial, until, outcome, ended)
 
 
-def complete(replay: Replay, proposals: Proposals, plan: SearchPlan) -> dict[int, float]:
+def complete(replay: Replay, proposals: ReplayedProposals, plan: SearchPlan) -> dict[int, float]:
     """Replay our search to its end; return the values of the trials that reached the last round."""
     _, values = driven(
         brackets(proposals, Account(plan)), lambda step: replay.train(step.trial, step.after, step.until)
@@ -117,7 +117,7 @@ def ours(pool: CurvePool, number: int) -> np.ndarray:
     """The `Replay.regrets` of the pipeline's search without its final comparison."""
     replay = Replay(pool, number)
     plan = plan_of(pool.pinned, SEARCH, SEEDS)
-    complete(replay, Proposals(replay), SearchPlan(plan.rungs, (0,), BUDGET * plan.rounds))
+    complete(replay, ReplayedProposals(replay), SearchPlan(plan.rungs, (0,), BUDGET * plan.rounds))
     return replay.regrets
 
 

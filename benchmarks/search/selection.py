@@ -13,7 +13,7 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.search.pools import CURVES, SEARCH, SEEDS, CurvePool, pools, read
-from benchmarks.search.replay import Proposals, Replay, complete
+from benchmarks.search.replay import Replay, ReplayedProposals, complete
 from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import markdown_table
 from pfl.core.config import Execution
@@ -122,9 +122,9 @@ def replayed(pool: CurvePool, sampler: int, budget: float, near: bool) -> int:
         near: whether half of the first trials lie near the best so far; otherwise, eight are random.
     """
     replay = Replay(pool, sampler)
-    proposals = Proposals(replay)
+    proposals = ReplayedProposals(replay)
     if not near:
-        proposals.study.algorithm = Algorithm({}, sampler)  # leaves all trials to the sampler
+        proposals.proposer.algorithm = Algorithm({}, sampler)  # leaves all trials to the sampler
     plan = plan_of(pool.pinned, SEARCH.model_copy(update={"trials": None, "budget": budget}), SEEDS)
     best = ranking(complete(replay, proposals, plan))[0]
     pins, values = (pool.accuracy[replay.tried[trial], :, -1].tolist() for trial in (PINNED_TRIAL, best))

@@ -182,9 +182,9 @@ def import_(
     ],
 ) -> None:
     """Check and add records that were computed elsewhere."""
-    from pipeline.store.imports import import_rows
+    from pipeline.store.imports import import_records
 
-    print(f"new records: {import_rows(files)}")
+    print(f"new records: {import_records(files)}")
 
 
 def why_(table: TableName) -> None:
@@ -216,17 +216,17 @@ def verify_(
 
     if out:
         check_writable(out / "README.md", "--out")
-    rows = drawn(tables or (), sample, seed)
+    sampled = drawn(tables or (), sample, seed)
     options = "".join(f" {table}" for table in tables or ()) + (f" --sample {sample}" if sample else "")
     verified: list[Verification] = []
-    facts = {"seed": seed, "command": f"pfl ledger verify{options} --seed {seed}", **rows.facts}
-    for verification in verify(rows):
+    facts = {"seed": seed, "command": f"pfl ledger verify{options} --seed {seed}", **sampled.facts}
+    for verification in verify(sampled):
         verified.append(verification)
         if out:
             write_page(out, verified, facts, list(refusals().values()))
     count = Counter(verification.verdict for verification in verified)
     print(f"{count['agrees']} agree, {count['undecided']} are undecided, {count['fails']} fail")
-    if count["fails"] or len(verified) < len(rows.rows):
+    if count["fails"] or len(verified) < len(sampled.records):
         raise typer.Exit(1)
 
 
@@ -324,7 +324,7 @@ def report(
     this subset is empty.
     """
     from pipeline.figures.make import FOLDER as FIGURES
-    from pipeline.figures.make import write_overview as write_figures
+    from pipeline.figures.make import write_figures
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import publish as publish_report
     from pipeline.report.table_report import write_report

@@ -22,8 +22,8 @@ from pipeline.spec.cells import cells
 from pipeline.spec.paths import report_folder, results_folder
 from pipeline.spec.prior import imported_trials, prior_text
 from pipeline.spec.yaml import dumped
+from pipeline.store.records import RECORDS
 from pipeline.store.results import Results, load_results
-from pipeline.store.rows import ROWS
 
 METADATA = "ro-crate-metadata.json"
 STAGES = "dvc.yaml"
@@ -50,13 +50,13 @@ ABOUT = {
     PRIOR: "Trials of other searches from which the searches of the table begin.",
     WORKFLOW: "The stages: check, download, partition, train-sweep, report.",
     LOCK: "Versions of all packages of the environment.",
-    ROWS: "The ledger's records: configuration, data, partition, seed, code, hardware and numbers.",
+    RECORDS: "The ledger's records: configuration, data, partition, seed, code, hardware and numbers.",
     RESULTS: "The keys of the records behind each cell, and what searches selected.",
     PARTITIONS: "Who trains and tests on which images, as CSV with Croissant metadata.",
     REPORT: "The report of the table.",
 }
 INPUTS = {"table": TABLE, "trials": PRIOR, "partitions": PARTITIONS, "environment": LOCK}
-OUTPUTS = {"records": ROWS, "results": RESULTS, "report": REPORT}
+OUTPUTS = {"records": RECORDS, "results": RESULTS, "report": REPORT}
 """Parameters of the workflow, and the files and folders that are their values."""
 
 
@@ -87,7 +87,7 @@ def write_crate(table: str, out: Path) -> int:
         shutil.copyfile(STAGES, out / WORKFLOW)
         if Path(LOCK).exists():
             shutil.copyfile(LOCK, out / LOCK)
-        for name in (ROWS, RESULTS):
+        for name in (RECORDS, RESULTS):
             shutil.copyfile(results_folder(table) / name, out / name)
         shutil.copytree(report, out / REPORT)
     write_text(out / README, _readme(results, out))

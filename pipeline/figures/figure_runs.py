@@ -22,7 +22,7 @@ from pfl.run.trials import Record, Trial
 from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.store.ledger import Ledger
-from pipeline.store.rows import read_record
+from pipeline.store.records import read_record
 from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
@@ -65,7 +65,7 @@ class FigureRuns:
             save_division(divisions[name], self.name, name)
         return divisions
 
-    def rows(self) -> list[tuple[Cell, list[Record]]]:
+    def records(self) -> list[tuple[Cell, list[Record]]]:
         """Each cell with its successful records; missing trials are run as in a sweep."""
         from pipeline.sweep.scheduler import Scheduler
         from pipeline.sweep.train_sweep import run
@@ -79,11 +79,13 @@ class FigureRuns:
             for cell in scheduler.cells
         ]
 
-    def _valid(self, cell: Cell, rows: Sequence[Record]) -> list[Record]:
+    def _valid(self, cell: Cell, records: Sequence[Record]) -> list[Record]:
         """Those of a cell's records that hold a result."""
-        self.failed += [f"{cell.id}, seed {row.seed}: {row.failure}" for row in rows if row.failure]
-        self.retried += sum(row.failed for row in rows)
-        successful = [row for row in rows if not row.failure]
+        self.failed += [
+            f"{cell.id}, seed {record.seed}: {record.failure}" for record in records if record.failure
+        ]
+        self.retried += sum(record.failed for record in records)
+        successful = [record for record in records if not record.failure]
         self.used += successful
         return successful
 
@@ -98,11 +100,11 @@ class FigureRuns:
         """
         measured = []
         for cell in self.cells:
-            rows = self._valid(cell, [self._measured(trial, measure) for trial in self._trials(cell)])
-            if not rows:
+            records = self._valid(cell, [self._measured(trial, measure) for trial in self._trials(cell)])
+            if not records:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            measured.append((cell, [row.success.measurements for row in rows]))
+            measured.append((cell, [record.success.measurements for record in records]))
         return measured
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:
@@ -130,7 +132,7 @@ class FigureRuns:
         title = f"{self.name}, {trial.cell}"
         with progress(trial.config["rounds"], title, trial.moment) as on_round:
             (ran,) = run_trial(trial, dataset, partition, execution, on_round, measure)
-        row = replace(ran, sources=self._sources)
-        write_text(file, row.to_line().decode() + "\n")
+        record = replace(ran, sources=self._sources)
+        write_text(file, record.to_line().decode() + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
-        return row
+        return record

@@ -60,7 +60,7 @@ def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
         answers = [claim["answer"] for claim in answered(content, out)]
         claims = amount(len(answers), "claim")
         lines.append(f"{out / part}.svg; {answers.count('confirmed')} of {claims} of the paper confirmed")
-    write_overview(out)
+    write_figures(out)
     if failed:
         accepted = f"a result of each; {out} has the figure without them, and the same command retries them"
         raise Missing(f"figure {name}", f"{amount(failed, 'run')} failed", accepted)
@@ -135,7 +135,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "provenance": _provenance(runs, plot.simulates),
         "command": f"{source}pfl figure {name}{options}",
         # Runs that were measured while they trained are not in the ledger.
-        "keys": [row.key for row in runs.used if not row.success.measurements],
+        "keys": [record.key for record in runs.used if not record.success.measurements],
     }
     texts = {
         "svg": _picture(figure, numbers, notes),
@@ -156,7 +156,7 @@ def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> Canvas:
     return canvas
 
 
-def write_overview(out: Path = FOLDER) -> None:
+def write_figures(out: Path = FOLDER) -> None:
     """Write the README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
     figures = [
@@ -176,7 +176,7 @@ def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
     if notes:
         lines.append(f"Reduced: {'; '.join(notes)}.")
     lines += [f"Without result: {cause}." for cause in runs.failed]
-    if commit().dirty or any(row.sources.dirty for row in runs.used):
+    if commit().dirty or any(record.sources.dirty for record in runs.used):
         lines.append("Computed from uncommitted files.")
     return lines
 
@@ -184,7 +184,7 @@ def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
 def _provenance(runs: FigureRuns, simulated: bool) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
     code = commit().name
-    others = sorted({row.sources.name for row in runs.used} - {code})
+    others = sorted({record.sources.name for record in runs.used} - {code})
     facts = {
         "Code": [code, *(f"runs of {other}" for other in others)],
         "Data": [line for name, dataset in runs.datasets.items() for line in data_facts(name, vars(dataset))],
@@ -192,14 +192,13 @@ def _provenance(runs: FigureRuns, simulated: bool) -> dict[str, list[str]]:
     }
     if not simulated:
         return facts
-    rows = runs.used
+    records = runs.used
+    seconds = sum(record.measured.wall_seconds for record in records)
     return facts | {
         "Seeds": [", ".join(map(str, runs.figure.seeds))],
         "Versions": sorted(
-            {f"python {v.python}, torch {v.torch}" for v in (row.success.versions for row in rows)}
+            {f"python {v.python}, torch {v.torch}" for v in (record.success.versions for record in records)}
         ),
-        "Hardware": sorted({machine(row.success.hardware) for row in rows}),
-        "Time": [
-            f"{sum(row.measured.wall_seconds for row in rows):.0f} s in {amount(len(rows), 'simulation')}"
-        ],
+        "Hardware": sorted({machine(record.success.hardware) for record in records}),
+        "Time": [f"{seconds:.0f} s in {amount(len(records), 'simulation')}"],
     }

@@ -298,7 +298,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
     For example "Of 16 numbers, 3 are reproduced, 3 higher and 10 lower. The ranking of the methods agrees
     with Kendall's τ = 0.36 to 0.71; of 10 claims, 3 refuted, 7 open."
     """
-    if not summary.rows:
+    if not summary.records:
         return ""
     if counted.judged:
         reproduced, higher, lower = (counted.count(name) for name in JUDGED)

@@ -41,15 +41,15 @@ def statistics_columns(statistics: Mapping[str, Any]) -> dict[str, str]:
 
 def quantity(entry: Entry, column: Column) -> float | None:
     """The mean of a column over the seeds; None if no record of the entry has it."""
-    values = [value for record in entry.rows if (value := column.quantity(record)) is not None]
+    values = [value for record in entry.successes if (value := column.quantity(record)) is not None]
     return statistics.fmean(values) if values else None
 
 
 def quantities(summary: Summary) -> dict[str, list[str]]:
     """The range over the settings of each report column (`columns_of`), by method label."""
-    table, columns = {}, columns_of(summary.rows).values()
+    table, columns = {}, columns_of(summary.records).values()
     for line in summary.pinned:
-        entries = [entry for entry in line.entries.values() if entry.rows]
+        entries = [entry for entry in line.entries.values() if entry.successes]
         if entries:
             table[line.label] = [
                 value_range(quantity(entry, column) for entry in entries) for column in columns

@@ -186,7 +186,7 @@ def _entries(summary: Summary, setting: str) -> Iterator[tuple[str, Entry]]:
 def _compared(row: str, table: str, entry: Entry, minus: str | None, other: Entry | None) -> ComparedCell:
     if minus is None or other is None:
         return ComparedCell(row, table, entry, minus)
-    ours, theirs = ([record.key for record in either.rows] for either in (entry, other))
+    ours, theirs = ([record.key for record in either.successes] for either in (entry, other))
     are_accuracies = entry.evaluation.is_accuracy and other.evaluation.is_accuracy
     gap = difference(entry, other) if are_accuracies else None
     same = bool(ours) and ours == theirs and entry.evaluation == other.evaluation

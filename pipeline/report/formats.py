@@ -125,7 +125,7 @@ def comma_separated(summary: Summary) -> str:
     ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
     ``data`` identifies the entry's data set, and ``keys`` the ledger's records behind its numbers.
     """
-    columns = columns_of(summary.rows)
+    columns = columns_of(summary.records)
     return csv_of(
         _csv_row(summary, line, entry, columns) for line in summary.lines for entry in line.entries.values()
     )
@@ -169,7 +169,7 @@ def metrics(summary: Summary) -> str:
     """
     rows = []
     for entry in summary.entries:
-        of_runs = [record.metrics.client_metrics for record in entry.rows]
+        of_runs = [record.metrics.client_metrics for record in entry.successes]
         for name in sorted({name for metrics in of_runs for name in metrics}):
             for average in ("pooled", "client_mean"):
                 values = np.array([getattr(metrics[name], average) for metrics in of_runs if name in metrics])

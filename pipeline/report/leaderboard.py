@@ -159,7 +159,7 @@ class Board:
     @property
     def limits(self) -> list[str]:
         """What the page does not show, in sentences."""
-        table, records, settings = self.summary.table, self.summary.rows, self.summary.settings
+        table, records, settings = self.summary.table, self.summary.records, self.summary.settings
         networks = {record.config["model"] for record in records}
         datasets = {table.datasets[name] for name in settings}  # a record keeps the earlier name
         counts = [score.seeds for score in self.standings[0].scores.values()]
@@ -195,7 +195,7 @@ def board(summary: Summary) -> Board | None:
     ranks = _ranks(complete, settings)
     if ranks is None:
         return None
-    columns = columns_of(summary.rows)
+    columns = columns_of(summary.records)
     best = min(complete, key=lambda line: ranks.means[line.label])
     subtracted = next((line for line in complete if line.row == summary.table.reference), best)
     level = ranks.level(best.label)

@@ -40,7 +40,7 @@ class AtMoment:
     @property
     def markdown(self) -> str:
         if self.entry.score is None:
-            return "*not recorded*" if self.entry.rows else f"*{self.entry.status}*"
+            return "*not recorded*" if self.entry.successes else f"*{self.entry.status}*"
         text = spread(self.entry.score)
         if self.gap is None:
             return f"**{text}**" if self.against else text
@@ -65,7 +65,7 @@ class Block:
 def blocks(summary: Summary) -> list[Block]:
     """One block for each moment; none if nothing has run, or the table reports no accuracies."""
     lines = _methods(summary)
-    if not any(entry.rows for line in lines for entry in line.entries.values()):
+    if not any(entry.successes for line in lines for entry in line.entries.values()):
         return []
     return [_block(summary, lines, moment) for moment in MOMENTS]
 
@@ -118,14 +118,14 @@ def _methods(summary: Summary) -> list[Line]:
         new = dataclasses.replace(line, entries=entries)
         is_reference = line.key == (summary.table.reference, "pinned")
         is_new = is_reference or not any(_same_models(new, old) for old in lines)
-        if is_new and any(entry.rows for entry in entries.values()):
+        if is_new and any(entry.successes for entry in entries.values()):
             lines.append(new)
     return lines
 
 
 def _same_models(line: Line, other: Line) -> bool:
     """Whether the same training produced the models of both lines in every column, before any adaptation."""
-    ours, theirs = ({name: entry.rows for name, entry in each.entries.items()} for each in (line, other))
+    ours, theirs = ({name: entry.successes for name, entry in each.entries.items()} for each in (line, other))
     return ours.keys() == theirs.keys() and all(
         len(ours[name]) == len(theirs[name]) and all(map(_trained_alike, ours[name], theirs[name]))
         for name in ours
@@ -146,7 +146,7 @@ def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
         entries = {
             line.key: at_moment(line.entries[setting], moment) for line in lines if setting in line.entries
         }
-        if any(entry.rows for entry in entries.values()):
+        if any(entry.successes for entry in entries.values()):
             columns[setting] = _compared(summary, entries)
     return Block(
         moment,
@@ -180,7 +180,7 @@ def at_moment(entry: Entry, moment: At) -> Entry:
     """
     reported = entry.evaluation.model_copy(update={"moment": moment, "which": "last", "clients": None})
     recorded = entry.evaluation.is_accuracy and all(
-        moment in record.metrics.rounds[-1].of(reported.group) for record in entry.rows
+        moment in record.metrics.rounds[-1].of(reported.group) for record in entry.successes
     )
-    reached = score(entry.rows, reported) if recorded else None
+    reached = score(entry.successes, reported) if recorded else None
     return dataclasses.replace(entry, evaluation=reported, score=reached)

@@ -124,7 +124,7 @@ def precisions(summary: Summary) -> list[str]:
     """A line for each precision other than fp32 in which entries were computed."""
     by_precision: dict[str, list[tuple[str, str]]] = {}
     for entry in summary.entries:
-        for precision in {record.config.get("precision", "fp32") for record in entry.rows} - {"fp32"}:
+        for precision in {record.config.get("precision", "fp32") for record in entry.successes} - {"fp32"}:
             place = summary.labels[entry.row], summary.columns[entry.setting]
             by_precision.setdefault(precision, []).append(place)
     return [
@@ -137,9 +137,9 @@ def stopped(summary: Summary) -> list[str]:
     """A line that names the rows whose seeds stopped early, and after which rounds."""
     stops = []
     for entry in summary.entries:
-        last = sorted({record.metrics.stopped_at for record in entry.rows if record.metrics.stopped_at})
+        last = sorted({record.metrics.stopped_at for record in entry.successes if record.metrics.stopped_at})
         if last:
-            rounds = f"after {', '.join(map(str, last))} of {entry.rows[0].config['rounds']} rounds"
+            rounds = f"after {', '.join(map(str, last))} of {entry.successes[0].config['rounds']} rounds"
             stops.append((summary.labels[entry.row], f"{summary.columns[entry.setting]} {rounds}"))
     where = "at a plateau of the accuracy on training samples that were held out for this decision"
     return [f"Some or all seeds stopped early, {where}: {grouped(stops)}."] if stops else []
@@ -167,12 +167,12 @@ def notices(summary: Summary) -> list[str]:
     lines += outdated(summary)
     datasets = summary.results.manifest["datasets"]
     lines += copies({name: dataset["identity"] for name, dataset in datasets.items()})
-    scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
+    scratch = {record.config["model"] for record in summary.records if record.metrics.pretrained is False}
     lines += [
         f"{model} started from scratch, because no pretrained weights were available."
         for model in sorted(scratch)
     ]
-    if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
+    if summary.results.sources.dirty or any(record.sources.dirty for record in summary.records):
         lines.append("Some numbers were computed from uncommitted files.")
     # Failed and missing entries with a printed number have verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")

@@ -69,9 +69,11 @@ class PairedDifference:
 
 def difference(first: Entry, second: Entry) -> PairedDifference | None:
     """The first entry minus the second, over the seeds that both have; None if they share no seed."""
-    theirs = {record.seed: (record, second.evaluation) for record in second.rows}
+    theirs = {record.seed: (record, second.evaluation) for record in second.successes}
     pairs = [
-        ((record, first.evaluation), theirs[record.seed]) for record in first.rows if record.seed in theirs
+        ((record, first.evaluation), theirs[record.seed])
+        for record in first.successes
+        if record.seed in theirs
     ]
     gaps = [reported(*ours) - reported(*other) for ours, other in pairs]
     if not gaps:

@@ -97,7 +97,7 @@ def looks(lines: Sequence[Line]) -> dict[str, Look]:
 
 def draw(summary: Summary) -> dict[str, str]:
     """The plots that the results allow, SVG text by name."""
-    finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
+    finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.successes]
     if not any(entry.evaluation.is_accuracy for entry in finished):
         return {}
     return {plot.__name__: as_svg(plot)(summary) for plot in (convergence, clients, communication)}
@@ -110,14 +110,14 @@ def convergence(summary: Summary) -> Canvas:
     """
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        shared = curves_of(entry.rows or entry.diverged, entry.evaluation)
+        shared = curves_of(entry.successes or entry.diverged, entry.evaluation)
         if not shared:
             return
         rounds = [number for number, _ in shared]
         values = np.array([accuracies for _, accuracies in shared]).T
         mean = values.mean(axis=0)
         axes.plot(rounds, mean, look.marker, ls=look.dash, color=look.colour, markersize=4, markevery=[-1])
-        if not entry.rows:
+        if not entry.successes:
             axes.annotate(
                 "diverged", (rounds[-1], mean[-1]), (4, 0), textcoords="offset points", color=look.colour
             )
@@ -143,7 +143,7 @@ def clients(summary: Summary) -> Canvas:
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        values = np.array([np.mean(own) for own in client_accuracies(entry.rows).values()])
+        values = np.array([np.mean(own) for own in client_accuracies(entry.successes).values()])
         place = places[entry.row]
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         if len(places) > len(COLOURS):
@@ -168,7 +168,7 @@ def communication(summary: Summary) -> Canvas:
     """Final accuracy against the total traffic of all clients; not of entries that report something else."""
 
     def drawn(entry: Entry) -> bool:
-        return bool(entry.rows) and entry.evaluation.is_accuracy
+        return bool(entry.successes) and entry.evaluation.is_accuracy
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         assert entry.score is not None
@@ -231,7 +231,7 @@ def panels(
     *,
     height: float = 2.4,
     share: bool = False,
-    drawn: Callable[[Entry], object] = attrgetter("rows"),
+    drawn: Callable[[Entry], object] = attrgetter("successes"),
 ) -> Canvas:
     """One panel per setting; ``panel`` draws one entry of the pinned configuration into it.
 
@@ -294,7 +294,7 @@ def legend(
     summary: Summary,
     *,
     curves: bool = True,
-    drawn: Callable[[Entry], object] = attrgetter("rows"),
+    drawn: Callable[[Entry], object] = attrgetter("successes"),
 ) -> None:
     """Add a legend of the rows with a drawn entry."""
     from matplotlib.lines import Line2D

@@ -22,7 +22,7 @@ OFFICIAL = ("official", "embedded")
 
 def provenance(summary: Summary) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
-    results, rows = summary.results, summary.rows
+    results, records = summary.results, summary.records
     code = results.sources
     every = cells(summary.id, summary.table)
     divided = "a column has one partition"
@@ -30,13 +30,14 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         divided = "a column has one partition, except rows with their own partition"
     if any(follows_run(cell.partition) for cell in every):
         divided = "each has its own partitions"
-    others = {record.sources.name for record in rows} - {code.name}
+    others = {record.sources.name for record in records} - {code.name}
+    seconds = sum(record.measured.wall_seconds for record in records)
     facts = {
         "Code": [
             code.name,
             *([f"records of {', '.join(sorted(others))}"] if others else []),
-            *changed_since(rows, code.sources),
-            *plugins(rows),
+            *changed_since(records, code.sources),
+            *plugins(records),
         ],
         "Data": [
             line
@@ -49,20 +50,19 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         ],
         "Versions": [
             ", ".join(
-                f"{name} {each_once(getattr(record.success.versions, name) for record in rows)}"
+                f"{name} {each_once(getattr(record.success.versions, name) for record in records)}"
                 for name in ("python", "torch", "pfl")
             ),
-            f"behaviour: {each_once(record.behaviour for record in rows)}",
+            f"behaviour: {each_once(record.behaviour for record in records)}",
         ],
-        "Hardware": sorted({machine(record.success.hardware) for record in rows}),
+        "Hardware": sorted({machine(record.success.hardware) for record in records}),
         "Time": [
             f"{duration(results.wall_seconds)} of wall time for the sweep",
             f"{amount(results.trials_run, 'run')} computed, {results.trials_from_ledger} from the ledger",
-            f"{duration(sum(record.measured.wall_seconds for record in rows))} in the simulations behind it, "
-            "added up",
+            f"{duration(seconds)} in the simulations behind it, added up",
         ],
     }
-    return facts if rows else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time")}
+    return facts if records else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time")}
 
 
 def data_facts(name: str, dataset: Mapping[str, Any]) -> list[str]:
@@ -135,18 +135,18 @@ def _subset_options(summary: Summary) -> str:
     return "".join(f" -S 'subset.{key}=[{','.join(map(str, names))}]'" for key, names in part if names)
 
 
-def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
+def changed_since(records: Sequence[Record], sources: str) -> list[str]:
     """A line if some records were computed by simulator files whose checksum is not ``sources``."""
-    others = sum(record.sources.sources != sources for record in rows)
+    others = sum(record.sources.sources != sources for record in records)
     if not others:
         return []
-    some = f"{others} of {amount(len(rows), 'record')}"
+    some = f"{others} of {amount(len(records), 'record')}"
     return [f"{some} by other versions of pfl/ whose probes give the same results"]
 
 
-def plugins(rows: Iterable[Record]) -> list[str]:
+def plugins(records: Iterable[Record]) -> list[str]:
     """A line for each third-party plugin package that the records were computed with."""
-    distinct = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
+    distinct = {(p.name, p.version, p.digest) for record in records for p in record.plugins}
     return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(distinct)]
 
 

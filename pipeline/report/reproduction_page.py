@@ -76,7 +76,7 @@ def write_page(
         "unchecked": [cell for cell in cells if not cell.is_checked],
         "left_out": [whole.columns[setting] for setting in left_out],
         "incomparable": incomparable(summary),
-        "machines": sorted({machine(record.success.hardware) for record in summary.rows}),
+        "machines": sorted({machine(record.success.hardware) for record in summary.records}),
         "facts": facts,
     }
     page = environment().get_template("reproduction.md.j2").render(context)

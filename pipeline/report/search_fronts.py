@@ -97,7 +97,7 @@ def _points(summary: Summary, setting: str, row: str) -> list[FrontPoint]:
     runs = [
         (trial, record, (reported(record, cell.evaluation), *others(search.objectives, record)))
         for trial in cell.searched
-        for record in trial.rows
+        for record in trial.successes
         if record.seed == cell.search[0].seed and record.until is None
     ]
     signs = [1 if goal == "minimize" else -1 for goal in goals(search.objectives)]

@@ -27,7 +27,7 @@ from pipeline.svg import Axes, Canvas
 
 def draw(summary: Summary) -> dict[str, str]:
     """Plots of the searches, SVG text by name; none without a search."""
-    if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
+    if not any(progress(cell.search) and cell.pinned.successes for cell in summary.results.cells):
         return {}
     return {"search": as_svg(cost)(summary), "slices": as_svg(slices)(summary)}
 
@@ -65,7 +65,7 @@ def cost(summary: Summary) -> Canvas:
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    drawn = limited_to_colours(summary, lambda entry: entry.rows and curves[entry.setting, entry.row])
+    drawn = limited_to_colours(summary, lambda entry: entry.successes and curves[entry.setting, entry.row])
     labels = "Training samples (million)", "Best validation accuracy so far (%)"
     figure = panels(summary, panel, *labels, drawn=drawn)
     legend(figure, summary, drawn=drawn)

@@ -72,7 +72,7 @@ def searches(summary: Summary) -> list[Searched]:
         for name, entry in line.entries.items():
             place = (name, line.row)
             result = results.get(place)
-            if entry.rows and result and result.search and result.selection:
+            if entry.successes and result and result.search and result.selection:
                 trial, steps = result.selection.trial, result.search
                 ended.append(
                     Searched(

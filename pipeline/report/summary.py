@@ -33,7 +33,7 @@ class Entry:
         cause: why the status is not "done"; empty if it is, or if nothing has been tried.
         score: None unless at least one seed gave a result.
         parameters: the configuration's hyperparameters and learning rate.
-        rows: the records, one per seed that gave a result.
+        successes: the records, one per seed that gave a result.
         diverged: the records of the seeds whose training diverged.
         averaged: the entries of which it is the mean, if it is in an average column and they are done.
         evaluation: what is reported here.
@@ -50,7 +50,7 @@ class Entry:
     cause: str = ""
     score: Score | None = None
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    rows: tuple[Record, ...] = ()
+    successes: tuple[Record, ...] = ()
     diverged: tuple[Record, ...] = ()
     averaged: tuple[Entry, ...] = ()
     published: Published | None = None
@@ -60,7 +60,7 @@ class Entry:
     @property
     def simulated(self) -> tuple[Record, ...]:
         """The records of the entry's own simulations; an average has none."""
-        return self.rows + self.diverged
+        return self.successes + self.diverged
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Entry:
     @property
     def by_seed(self) -> dict[int, float]:
         """The reported numbers of the seeds that gave a result."""
-        return {record.seed: reported(record, self.evaluation) for record in self.rows}
+        return {record.seed: reported(record, self.evaluation) for record in self.successes}
 
     @property
     def complete(self) -> bool:
@@ -175,7 +175,7 @@ class Summary:
         return tuple(entry for line in self.lines for entry in line.entries.values())
 
     @property
-    def rows(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[Record, ...]:
         """The record of every simulation behind the table, without duplicates."""
         return tuple({record.key: record for entry in self.entries for record in entry.simulated}.values())
 
@@ -267,9 +267,9 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
         entry,
         status=tried.status,
         cause=tried.errors[0].removeprefix("final, ") if tried.errors else "",
-        score=score(tried.rows, entry.evaluation),
+        score=score(tried.successes, entry.evaluation),
         parameters={**config["hyperparameters"], "lr": config["lr"]},
-        rows=tried.rows,
+        successes=tried.successes,
         diverged=tried.diverged,
     )
 

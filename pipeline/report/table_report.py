@@ -126,7 +126,7 @@ def write_report(table: str) -> Path:
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary),
-        "columns": list(columns_of(summary.rows).values()),
+        "columns": list(columns_of(summary.records).values()),
         "quantities": quantities(summary),
         "searched": (searched := search_tables.searches(summary)),
         "changed": [search for search in searched if not search.pins],

@@ -29,10 +29,10 @@ def write_page(
     by_table: dict[str, list[Verification]] = {}
     in_order = sorted(verified, key=lambda verification: verification.name)
     for verification in in_order:
-        by_table.setdefault(verification.row.table, []).append(verification)
+        by_table.setdefault(verification.record.table, []).append(verification)
     context = {
         "verdicts": Counter(verification.verdict for verification in verified),
-        "tables": [_of_table(table, rows) for table, rows in by_table.items()],
+        "tables": [_of_table(table, own) for table, own in by_table.items()],
         "kinds": [
             _of_kind(same, [verification for verification in verified if verification.same_kind is same])
             for same in (True, False)
@@ -49,45 +49,45 @@ def write_page(
     write_files(folder, {"README.md": page, "rows.csv": csv_of(map(_csv_row, in_order))})
 
 
-def _of_table(table: str, rows: Sequence[Verification]) -> dict[str, Any]:
-    verdicts = Counter(row.verdict for row in rows)
-    early = [row.early for row in rows if row.early is not None]
+def _of_table(table: str, verified: Sequence[Verification]) -> dict[str, Any]:
+    verdicts = Counter(verification.verdict for verification in verified)
+    early = [verification.early for verification in verified if verification.early is not None]
     return {
         "table": table,
-        "rows": len(rows),
+        "records": len(verified),
         **{verdict: verdicts[verdict] or "" for verdict in ("agrees", "undecided", "fails")},
         "early": points(max(early)) if early else "",
-        "last": points(max(abs(row.last) for row in rows)),
-        "made_on": "; ".join(sorted({machine(row.row) for row in rows})),
+        "last": points(max(abs(verification.last) for verification in verified)),
+        "made_on": "; ".join(sorted({machine(verification.record) for verification in verified})),
     }
 
 
-def _of_kind(same: bool, rows: Sequence[Verification]) -> dict[str, Any]:
+def _of_kind(same: bool, verified: Sequence[Verification]) -> dict[str, Any]:
     return {
         "name": "the same kind" if same else "another kind",
-        "rows": len(rows),
-        "identical": sum(row.largest == 0 for row in rows),
-        "last": points(max((abs(row.last) for row in rows), default=0.0)),
+        "records": len(verified),
+        "identical": sum(verification.largest == 0 for verification in verified),
+        "last": points(max((abs(verification.last) for verification in verified), default=0.0)),
     }
 
 
 def _csv_row(verification: Verification) -> dict[str, Any]:
-    row, again = verification.row, verification.again
+    record, again = verification.record, verification.again
     return {
-        "table": row.table,
-        "cell": row.cell,
-        "seed": row.seed,
-        "until": row.until,
+        "table": record.table,
+        "cell": record.cell,
+        "seed": record.seed,
+        "until": record.until,
         "verdict": verification.verdict,
         "difference in the last evaluation": verification.last,
         f"largest difference in the first {EARLY} rounds": verification.early,
         f"what another rounding changes in the first {EARLY} rounds": verification.of_rounding,
         "largest difference of any accuracy": verification.largest,
         "same kind of machine": "yes" if verification.same_kind else "no",
-        "made on": machine(row),
+        "made on": machine(record),
         "computed on": machine(again),
-        "made by": row.sources.name,
+        "made by": record.sources.name,
         "computed by": again.sources.name,
         "seconds": round(again.measured.wall_seconds, 1),
-        "key": row.key,
+        "key": record.key,
     }

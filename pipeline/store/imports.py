@@ -13,13 +13,13 @@ from pfl.core.files import FileLine, append_lines, read_lines
 from pfl.run.trials import Record, checksum_of, split_checksum
 from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
-from pipeline.store.rows import parse_record
+from pipeline.store.records import parse_record
 from pipeline.store.workspace import current_sources
 
 log = logging.getLogger(__name__)
 
 
-def import_rows(files: Sequence[Path]) -> int:
+def import_records(files: Sequence[Path]) -> int:
     """Add records of another machine, or of a version that wrote no checksums; return the number of new
     records.
 
@@ -47,7 +47,7 @@ def import_rows(files: Sequence[Path]) -> int:
         if failures := len(records) - len(successes):
             log.warning("%s: ignored records of failed trials: %d", file, failures)
     for table in sorted(tables):
-        append_lines(LOCAL / f"{table}.jsonl", [row for name, row in fresh.values() if name == table])
+        append_lines(LOCAL / f"{table}.jsonl", [line for name, line in fresh.values() if name == table])
         publish(table)
     return len(fresh)
 

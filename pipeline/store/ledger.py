@@ -24,8 +24,8 @@ from pfl.core.files import append_lines
 from pfl.run.sources import Sources
 from pfl.run.trials import Record, checksum_of
 from pipeline.spec.axes import NAME
+from pipeline.store.records import RECORDS, Position, RecordHead, decode, key_in, read_heads
 from pipeline.store.refusals import refusals
-from pipeline.store.rows import ROWS, Position, RecordHead, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH
 
 log = logging.getLogger(__name__)
@@ -68,24 +68,24 @@ class Ledger:
         self._successes: dict[str, list[Position | Record]] = {}
         self._failed: dict[str, Position | Record] = {}
         refused, checksums, lacking = refusals(), set[str](), list[Position]()
-        pulled, adopted = sorted(RESULTS.glob(f"*/{ROWS}")), dict[str, list[Position]]()
+        pulled, adopted = sorted(RESULTS.glob(f"*/{RECORDS}")), dict[str, list[Position]]()
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl")), *pulled):
-            for position, row, checksum in read_rows(path, self._report):
-                if path in pulled and (checksum in checksums or row.error is not None):
+            for position, head, checksum in read_heads(path, self._report):
+                if path in pulled and (checksum in checksums or head.error is not None):
                     continue
-                if path in pulled and not re.fullmatch(NAME, row.table):  # it names the file to copy to
-                    self._report(position, f"{row.table!r} is not the name of a table")
+                if path in pulled and not re.fullmatch(NAME, head.table):  # it names the file to copy to
+                    self._report(position, f"{head.table!r} is not the name of a table")
                     continue
                 if checksum is None:
                     lacking.append(position)
                 elif checksum in refused:
-                    self.refused[row.key] = refused[checksum].reason
-                elif row.error is not None:
-                    self._failed[row.key] = position
+                    self.refused[head.key] = refused[checksum].reason
+                elif head.error is not None:
+                    self._failed[head.key] = position
                 else:
-                    self._successes.setdefault(row.key, []).append(position)
+                    self._successes.setdefault(head.key, []).append(position)
                     if path in pulled:
-                        adopted.setdefault(row.table, []).append(position)
+                        adopted.setdefault(head.table, []).append(position)
                 if checksum:
                     checksums.add(checksum)
         for table, positions in adopted.items():
@@ -115,7 +115,7 @@ class Ledger:
         """A table's successful records, from any version of the code."""
         return filter(None, map(self._record, self._entries(table)))
 
-    def rows(self, table: str) -> Iterator[RecordHead]:
+    def heads(self, table: str) -> Iterator[RecordHead]:
         """A table's records without their numbers."""
         return map(decode, map(_line, self._entries(table)))
 
@@ -171,17 +171,17 @@ def publish(table: str) -> None:
     published = PUBLISHED / f"{table}.jsonl"
     there: dict[str, list[Position]] = {}
     checksums: set[str | None] = {None, *refusals()}
-    for position, row, checksum in read_rows(published):
+    for position, head, checksum in read_heads(published):
         if checksum not in checksums:
             checksums.add(checksum)
-            there.setdefault(row.key, []).append(position)
+            there.setdefault(head.key, []).append(position)
     fresh: dict[object, bytes] = {}
-    for position, row, checksum in read_rows(LOCAL / f"{table}.jsonl"):
-        if row.error is not None or row.dirty or checksum in checksums:
+    for position, head, checksum in read_heads(LOCAL / f"{table}.jsonl"):
+        if head.error is not None or head.dirty or checksum in checksums:
             continue
         with suppress(ValueError):
             identity = identity_of(position.record())
-            if identity not in [identity_of(other.record()) for other in there.get(row.key, ())]:
+            if identity not in [identity_of(other.record()) for other in there.get(head.key, ())]:
                 fresh[identity] = position.read()
     if fresh:
         append_lines(published, fresh.values())

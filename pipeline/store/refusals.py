@@ -39,7 +39,7 @@ def refusals() -> dict[str, Refusal]:
     return {refusal.checksum: refusal for refusal in listed}
 
 
-def refuse(rows: Iterable[Refusal]) -> None:
+def refuse(added: Iterable[Refusal]) -> None:
     """Add records to the file."""
-    listed = refusals() | {refusal.checksum: refusal for refusal in rows}
+    listed = refusals() | {refusal.checksum: refusal for refusal in added}
     write_text(FILE, csv_text(Refusal._fields, sorted(listed.values())))

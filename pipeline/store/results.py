@@ -20,7 +20,7 @@ from pfl.run.trials import Record
 from pipeline.spec.paths import results_folder, table_names
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table
-from pipeline.store.rows import ROWS, read_record
+from pipeline.store.records import RECORDS, read_record
 from pipeline.store.scores import reported, score
 
 CellStatus = Literal["done", "partial", "diverged", "failed"]
@@ -52,7 +52,7 @@ class TrialResult:
     records: tuple[Stored, ...]
 
     @property
-    def rows(self) -> tuple[Record, ...]:
+    def successes(self) -> tuple[Record, ...]:
         """The records of the seeds that gave a result."""
         return tuple(record for record in self.records if not record.failure)
 
@@ -64,13 +64,13 @@ class TrialResult:
     @property
     def simulated(self) -> tuple[Record, ...]:
         """The records of the seeds with numbers."""
-        return self.rows + self.diverged
+        return self.successes + self.diverged
 
     @property
     def status(self) -> CellStatus:
-        if len(self.rows) == len(self.records):
+        if len(self.successes) == len(self.records):
             return "done"
-        return "partial" if self.rows else "diverged" if self.diverged else "failed"
+        return "partial" if self.successes else "diverged" if self.diverged else "failed"
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -232,17 +232,17 @@ class Results:
 _FILE = TypeAdapter(Results)
 
 
-def save_results(results: Results, rows: Iterable[bytes]) -> None:
+def save_results(results: Results, lines: Iterable[bytes]) -> None:
     """Write ``results/<table>/``: `rows.jsonl`, `results.json`, and for `dvc metrics` `metrics.json`.
 
     Args:
-        rows: the lines of the results' records.
+        lines: those of the results' records.
 
     Raises:
         InvalidInput: a file cannot be written; its previous version is then unchanged.
     """
     folder = results_folder(results.table)
-    write_lines(folder / ROWS, rows)
+    write_lines(folder / RECORDS, lines)
     write_json(folder / "results.json", _FILE.dump_python(results, mode="json", by_alias=True))
     write_json(folder / "metrics.json", metrics_of(results))
 
@@ -261,7 +261,7 @@ def load_results(table: str) -> Results:
         accepted = f"a table whose data and records are here; {again} runs what is pending"
         raise InvalidInput("table", table, accepted)
     try:
-        records = map(read_record, (line.content for line in read_lines(folder / ROWS)))
+        records = map(read_record, (line.content for line in read_lines(folder / RECORDS)))
         return _FILE.validate_json(path.read_bytes(), context={record.key: record for record in records})
     except ValueError:
         accepted = f"files that a sweep of this version wrote; `{forced_sweep(table)}` writes them again"
@@ -270,7 +270,7 @@ def load_results(table: str) -> Results:
 
 def metrics_of(results: Results) -> dict[str, Any]:
     """The content of `metrics.json`: the reported number of each cell's pinned configuration."""
-    scores = {cell.cell: score(cell.pinned.rows, cell.evaluation) for cell in results.cells}
+    scores = {cell.cell: score(cell.pinned.successes, cell.evaluation) for cell in results.cells}
     means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
     return {"table": results.table, **means}
 

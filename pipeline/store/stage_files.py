@@ -71,7 +71,7 @@ def load_division(table: str, name: str, spec: str, clients: int | None, seeds: 
         InvalidInput: a file is missing or damaged, or has a different specification or number of clients.
     """
 
-    def of(seed: int | None = None) -> Partition:
+    def loaded(seed: int | None = None) -> Partition:
         file, wanted = partition_file(table, name, seed), parse_spec(spec, seed)[0]
         partition = Partition.load(file) if file.exists() else None
         if partition is None or partition.spec != wanted or clients not in (None, partition.clients):
@@ -80,4 +80,4 @@ def load_division(table: str, name: str, spec: str, clients: int | None, seeds: 
             raise InvalidInput("partition", str(file), accepted)
         return partition
 
-    return {seed: of(seed) for seed in seeds} if follows_run(spec) else of()
+    return {seed: loaded(seed) for seed in seeds} if follows_run(spec) else loaded()

@@ -45,25 +45,25 @@ class Verification:
         rounded: its first rounds, recomputed here with different rounding; None if not needed.
     """
 
-    row: Record
+    record: Record
     again: Record
     rounded: Record | None = None
 
     @property
     def name(self) -> str:
         """For example "pfedsim-table3 cifar10-dir-0.1/fedavg, seed 0"."""
-        paused = f", up to round {self.row.until}" if self.row.until else ""
-        return f"{self.row.table} {self.row.cell}, seed {self.row.seed}{paused}"
+        paused = f", up to round {self.record.until}" if self.record.until else ""
+        return f"{self.record.table} {self.record.cell}, seed {self.record.seed}{paused}"
 
     @property
     def same_kind(self) -> bool:
         """Whether both ran on machines of one kind."""
-        return kind_of(self.row) == kind_of(self.again)
+        return kind_of(self.record) == kind_of(self.again)
 
     @cached_property
     def reported(self) -> dict[int, float]:
         """The difference in the accuracy that the method reports, in points, by round."""
-        return _differences(self.row, self.again)
+        return _differences(self.record, self.again)
 
     @property
     def last(self) -> float:
@@ -87,7 +87,7 @@ class Verification:
             return math.inf
         return max(
             abs(now.moments[moment].average(average) - then.moments[moment].average(average))
-            for then, now in _evaluations(self.row, self.again)
+            for then, now in _evaluations(self.record, self.again)
             for moment in then.moments.keys() & now.moments.keys()
             for average in AVERAGES
         )
@@ -118,12 +118,12 @@ class Verification:
 
     @property
     def _same_rounds(self) -> bool:
-        rounds, others = (record.metrics.rounds for record in (self.row, self.again))
+        rounds, others = (record.metrics.rounds for record in (self.record, self.again))
         return [entry.round for entry in rounds] == [entry.round for entry in others]
 
     @property
     def _must_be_equal(self) -> bool:
-        return self.same_kind and self.row.sources.sources == self.again.sources.sources
+        return self.same_kind and self.record.sources.sources == self.again.sources.sources
 
     @property
     def text(self) -> str:
@@ -136,7 +136,7 @@ class Verification:
         if self.of_rounding is not None:
             shown += f", of which rounding may explain {points(self.of_rounding)} up to round {EARLY}"
         same = "" if self.same_kind else "; of another kind of machine"
-        return f"{self.verdict}: {self.name}: {shown}{same} ({machine(self.row)})"
+        return f"{self.verdict}: {self.name}: {shown}{same} ({machine(self.record)})"
 
 
 def _evaluations(first: Record, second: Record) -> Iterator[tuple[Evaluated, Evaluated]]:

@@ -20,7 +20,7 @@ from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
 from pipeline.store.scores import reported
 from pipeline.sweep.budget import Outcome, SearchStep, Steps
-from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
+from pipeline.sweep.search import WORST, Proposer, on_validation, plan_of, planned, search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CellScheduler:
 
     Attributes:
         partition: the partition of all seeds, or of the first.
-        study: the study of the search; None without a search.
+        proposer: that of the search; None without a search.
         searched: the steps of the search so far.
         selection: what the search decided; None before its end or without a search.
         selected: the configuration that it chose, which may be `pinned` itself; None in the same cases.
@@ -112,12 +112,12 @@ class CellScheduler:
             moments=(self.moment,),
         )
         self._imported = len(prior)
-        self.study = Study(cell.config, cell.search, prior) if cell.search else None
-        if self.study and cell.search:
+        self.proposer = Proposer(cell.config, cell.search, prior) if cell.search else None
+        if self.proposer and cell.search:
             plan = plan_of(cell.config, cell.search, table.seeds)
-            self._search = search(self.study, plan)
+            self._search = search(self.proposer, plan)
             self._planned = planned(plan)
-        self.pinned = Candidate(self._base, PINNED_TRIAL if self.study else None)
+        self.pinned = Candidate(self._base, PINNED_TRIAL if self.proposer else None)
         self.searched: list[Candidate] = []
         self.values: list[float | None] = []
         self.selection: Selection | None = None
@@ -146,14 +146,14 @@ class CellScheduler:
         """Number of simulations that the search may still request; fewer if it selects the pinned
         configuration.
         """
-        if self.study is None or self.selection:
+        if self.proposer is None or self.selection:
             return 0
         return len(self.steps_to_come) + len(self._table.seeds)
 
     @property
     def steps_to_come(self) -> Steps:
         """The steps that the search may still ask for, in their order."""
-        return [] if self.study is None or self.selection else self._planned[len(self.searched) :]
+        return [] if self.proposer is None or self.selection else self._planned[len(self.searched) :]
 
     @property
     def total(self) -> int:
@@ -161,7 +161,7 @@ class CellScheduler:
 
     @property
     def finished(self) -> bool:
-        searched_out = self.study is None or self.selection is not None
+        searched_out = self.proposer is None or self.selection is not None
         return searched_out and self.keys <= self.seen
 
     def accepts(self, record: Record) -> bool:
@@ -170,7 +170,7 @@ class CellScheduler:
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
         """Pass a finished rung to the search and take its next steps; return whether anything is new."""
-        if self.study is None or self.selection:
+        if self.proposer is None or self.selection:
             return False
         rung = self.searched[len(self.values) :]
         if not all(candidate.keys[0] in self.seen for candidate in rung):
@@ -193,25 +193,26 @@ class CellScheduler:
         return True
 
     def _candidate(self, step: SearchStep) -> Candidate:
-        assert self.study and self.cell.search
-        config = on_validation(self.study.config(step.trial), self.cell.search.validation)
+        assert self.proposer and self.cell.search
+        config = on_validation(self.proposer.config(step.trial), self.cell.search.validation)
         until = None if step.until == config.rounds else step.until
         trial = self._trial(config, phase="search", seeds=(step.seed,), until=until)
         return Candidate(trial, step.trial, step.after)
 
     def _selected(self, trial: int) -> Candidate:
-        assert self.study
+        assert self.proposer
         if trial == PINNED_TRIAL:
             return self.pinned
-        return Candidate(self._trial(self.study.config(trial)), trial)
+        return Candidate(self._trial(self.proposer.config(trial)), trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The records of the cell so far, and the selection of its search."""
 
         def part(candidate: Candidate) -> TrialResult:
-            params = self.study.asked[candidate.number] if self.study and candidate.number is not None else {}
+            number = candidate.number
+            params = self.proposer.asked[number] if self.proposer and number is not None else {}
             records = tuple(outcomes[key] for key in candidate.keys if key in outcomes)
-            return TrialResult(candidate.number, params, records)
+            return TrialResult(number, params, records)
 
         return CellResult(
             cell=self.cell.id,

@@ -47,9 +47,9 @@ def results(table: str) -> Runs:
     """
     return Runs(
         tuple(
-            replace(row.success, labels={"setting": cell.setting, "row": cell.row, "seed": row.seed})
+            replace(record.success, labels={"setting": cell.setting, "row": cell.row, "seed": record.seed})
             for cell in results_of(str(table)).cells
-            for row in (cell.selected or cell.pinned).rows
+            for record in (cell.selected or cell.pinned).successes
         )
     )
 
@@ -180,7 +180,7 @@ def _report_missing(name: str, scheduler: Scheduler) -> None:
     """Log a line on what the results lack."""
     missing = [cell for cell in scheduler.cells if not cell.finished]
     if missing:
-        unknown = [cell for cell in missing if cell.study and set(cell.pinned.keys) <= cell.seen]
+        unknown = [cell for cell in missing if cell.proposer and set(cell.pinned.keys) <= cell.seen]
         searches = f" ({amount(len(unknown), 'search', 'es')} without a known selection)" if unknown else ""
         log.warning(
             "%s: the ledger lacks %d of %s%s; `pfl ledger why %s` lists them",

@@ -322,8 +322,8 @@ def first_line(table: str, left: TimeLeft, slots: int, device: str, less: str = 
     models = {cell: expected.models for cell, expected in left.expected.items()}
     disk = BYTES_PER_RUN * work.runs + slots * max(models.values(), default=0)
     if scheduler.keeps_models:
-        finals = {cell.cell.id: len(cell.pinned.keys) * (2 if cell.study else 1) for cell in scheduler.cells}
-        disk += sum(finals[cell] * size for cell, size in models.items())
+        for cell in scheduler.cells:
+            disk += len(cell.pinned.keys) * (2 if cell.proposer else 1) * models.get(cell.cell.id, 0)
     text += f", {disk / 1e6:.0f} MB of disk"
     if less and hours > LARGE_HOURS:
         text += f"\nTo run a part of it: {less}. Finished runs are not repeated."

@@ -16,7 +16,7 @@ from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
 
-STUDIES = Path("optuna.db")
+SEARCHES = Path("optuna.db")
 """A copy of every search, for `optuna-dashboard sqlite:///optuna.db`; nothing reads it."""
 
 
@@ -58,20 +58,20 @@ def write(results: Results, scheduler: Scheduler) -> None:
     save_results(results, map(scheduler.ledger.line, results.records))
     if scheduler.keeps_models:
         write_text(results_folder(results.table) / "models.csv", _models(scheduler))
-    _save_studies(results.table, scheduler)
+    _save_searches(results.table, scheduler)
 
 
-def _save_studies(name: str, scheduler: Scheduler) -> None:
+def _save_searches(name: str, scheduler: Scheduler) -> None:
     """Copy the searches to a database for `optuna-dashboard`. Nothing else reads it, so a failure loses no
     result.
     """
     try:
         for cell in scheduler.cells:
-            if cell.study:
-                cell.study.save(f"sqlite:///{STUDIES}", f"{name}: {cell.cell.id}")
+            if cell.proposer:
+                cell.proposer.save(f"sqlite:///{SEARCHES}", f"{name}: {cell.cell.id}")
     except Exception as error:  # the database is damaged, locked, full, or of another version of Optuna
         cause = f"{type(error).__name__}: {first_line(error)}"
-        print(f"pfl: warning: {STUDIES} could not be written ({cause})", file=sys.stderr)
+        print(f"pfl: warning: {SEARCHES} could not be written ({cause})", file=sys.stderr)
 
 
 def _models(scheduler: Scheduler) -> str:

@@ -138,8 +138,8 @@ def on_validation(config: Config, share: float) -> Config:
     return dataclasses.replace(config, validation=share, batch_size=batch_size, metrics=())
 
 
-class Study:
-    """An Optuna study around a pinned configuration, which is trial 0.
+class Proposer:
+    """Proposes configurations by an Optuna study; trial 0 is the pinned one.
 
     Args:
         pinned: the validated pinned configuration.

@@ -24,8 +24,8 @@ from pfl.run.trials import Record, Trial, checksum_of, run_trial
 from pfl.run.validation import validated
 from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED
+from pipeline.store.records import Position, read_heads, read_record
 from pipeline.store.refusals import Refusal, refusals, refuse
-from pipeline.store.rows import Position, read_record, read_rows
 from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
 
@@ -39,13 +39,13 @@ class Sample:
     """Records to be recomputed.
 
     Attributes:
-        rows: the records with their checksums, shortest runs first, and those from GPUs last.
+        records: the drawn ones with their checksums, shortest runs first, and those from GPUs last.
         tables: number of tables with published records.
         candidates: number of records that the sample is drawn from.
         stale: number of successful records whose key is not that of the current code.
     """
 
-    rows: Sequence[tuple[Record, str]]
+    records: Sequence[tuple[Record, str]]
     tables: int
     candidates: int
     stale: int
@@ -54,7 +54,7 @@ class Sample:
     def facts(self) -> dict[str, int]:
         """The sample's counts."""
         return {
-            "drawn": len(self.rows),
+            "drawn": len(self.records),
             "tables": self.tables,
             "candidates": self.candidates,
             "stale": self.stale,
@@ -83,10 +83,10 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
     others: list[tuple[str, Position, str]] = []
     for table in chosen:
         own = []
-        for position, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl", _damaged):
-            if row.error is not None or checksum is None or checksum in refused:
+        for position, head, checksum in read_heads(PUBLISHED / f"{table}.jsonl", _damaged):
+            if head.error is not None or checksum is None or checksum in refused:
                 continue
-            if is_current(row.config, row.dataset, row.behaviour):
+            if is_current(head.config, head.dataset, head.behaviour):
                 own.append((checksum_of(f"{seed} {checksum}".encode()), position, checksum))
             else:
                 stale += 1
@@ -94,9 +94,9 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         first += own[:1]
         others += own[1:]
     order = sorted(first) + sorted(others)
-    rows = [(record, checksum) for _, position, checksum in order[:count] if (record := _record(position))]
-    rows.sort(key=lambda pair: (pair[0].success.hardware.gpu is not None, pair[0].measured.wall_seconds))
-    return Sample(rows, len(chosen), len(order), stale)
+    records = [(record, checksum) for _, position, checksum in order[:count] if (record := _record(position))]
+    records.sort(key=lambda pair: (pair[0].success.hardware.gpu is not None, pair[0].measured.wall_seconds))
+    return Sample(records, len(chosen), len(order), stale)
 
 
 def _record(position: Position) -> Record | None:
@@ -119,46 +119,47 @@ def verify(sample: Sample) -> Iterator[Verification]:
     fails on the kind of machine that computed it is refused from now on.
     """
     check_writable(AGAIN, "file")
-    total = len(sample.rows)
+    total = len(sample.records)
     print(
         f"{amount(total, 'record')} of {sample.candidates:,} that the current code computes, from "
         f"{amount(sample.tables, 'table')}; {sample.stale:,} more are from other code. They took "
-        f"{duration(sum(row.measured.wall_seconds for row, _ in sample.rows))} originally.",
+        f"{duration(sum(record.measured.wall_seconds for record, _ in sample.records))} originally.",
         flush=True,
     )
     known = {(record.key, record.success.hardware.threads): record for record in _computed()}
     load = cache(pfl.load)
 
-    def again(row: Record, threads: int, title: str) -> Record:
-        earlier = known.get((row.key, threads))
-        if earlier and earlier.metrics.always >= row.metrics.always:
+    def again(record: Record, threads: int, title: str) -> Record:
+        earlier = known.get((record.key, threads))
+        if earlier and earlier.metrics.always >= record.metrics.always:
             return earlier
-        record = _computed_again(row, load(row.dataset), threads, title)
-        append_lines(AGAIN, [record.to_line()], wait=True)
-        return record
+        repeated = _computed_again(record, load(record.dataset), threads, title)
+        append_lines(AGAIN, [repeated.to_line()], wait=True)
+        return repeated
 
-    for number, (row, checksum) in enumerate(sample.rows, start=1):
-        threads, title = row.success.hardware.threads, f"{number}/{total} {row.table} {row.cell}"
+    for number, (record, checksum) in enumerate(sample.records, start=1):
+        threads, cell = record.success.hardware.threads, f"{record.table} {record.cell}"
+        title = f"{number}/{total} {cell}"
         try:
-            verification = Verification(row, again(row, threads, title))
+            verification = Verification(record, again(record, threads, title))
             if verification.is_doubtful:
-                rounded = again(_first_rounds(row), threads + 1, f"{title}, with different rounding")
+                rounded = again(_first_rounds(record), threads + 1, f"{title}, with different rounding")
                 verification = replace(verification, rounded=rounded)
         except Exception as error:
-            print(f"pfl: {row.table} {row.cell}, seed {row.seed}: {cause_of(error)}", file=sys.stderr)
+            print(f"pfl: {cell}, seed {record.seed}: {cause_of(error)}", file=sys.stderr)
             continue
         print(f"{number}/{total} {verification.text}", flush=True)
         if verification.refuted:
             reason = f"differs by {verification.largest:.2g} points when recomputed on such a machine"
-            place = (row.table, row.cell, str(row.seed), row.key, checksum)
+            place = (record.table, record.cell, str(record.seed), record.key, checksum)
             refuse([Refusal(*place, reason)])
         yield verification
 
 
-def _first_rounds(row: Record) -> Record:
+def _first_rounds(record: Record) -> Record:
     """The record's run, paused after the last evaluation of the first rounds."""
-    until = max(entry.round for entry in row.metrics.rounds if entry.round <= EARLY)
-    paused = replace(row, until=until)
+    until = max(entry.round for entry in record.metrics.rounds if entry.round <= EARLY)
+    paused = replace(record, until=until)
     return replace(paused, key=paused.expected_key())
 
 
@@ -172,32 +173,32 @@ def _computed() -> Iterator[Record]:
                 yield record
 
 
-def _computed_again(row: Record, dataset: Dataset, threads: int, title: str) -> Record:
-    partition = make_division(row.partition, dataset, row.clients, [row.seed])
+def _computed_again(record: Record, dataset: Dataset, threads: int, title: str) -> Record:
+    partition = make_division(record.partition, dataset, record.clients, [record.seed])
     trial = Trial(
-        table=row.table,
-        cell=row.cell,
-        setting=row.setting,
-        row=row.row,
-        partition_name=row.setting,
-        phase=row.phase,
+        table=record.table,
+        cell=record.cell,
+        setting=record.setting,
+        row=record.row,
+        partition_name=record.setting,
+        phase=record.phase,
         # A hyperparameter that is newer than the record has its default, which is not part of the key.
-        config=validated(Config.from_dict(row.config)).to_dict(),
-        seeds=(row.seed,),
-        dataset=row.dataset,
-        partition=row.partition,
-        clients=row.clients,
-        data_checksum=row.data_checksum,
-        partition_checksum=row.partition_checksum,
-        behaviour=row.behaviour,
-        moment=row.metrics.headline,
-        moments=tuple(sorted(row.metrics.always)),
-        until=row.until,
+        config=validated(Config.from_dict(record.config)).to_dict(),
+        seeds=(record.seed,),
+        dataset=record.dataset,
+        partition=record.partition,
+        clients=record.clients,
+        data_checksum=record.data_checksum,
+        partition_checksum=record.partition_checksum,
+        behaviour=record.behaviour,
+        moment=record.metrics.headline,
+        moments=tuple(sorted(record.metrics.always)),
+        until=record.until,
     )
-    checkpoints = FOLDER / f"{row.key}-{threads}"
-    device = "auto" if row.success.hardware.gpu else "cpu"
+    checkpoints = FOLDER / f"{record.key}-{threads}"
+    device = "auto" if record.success.hardware.gpu else "cpu"
     execution = Execution(device=device, threads=threads, checkpoint_dir=str(checkpoints))
-    with progress(row.until or row.config["rounds"], title, trial.moment) as on_round:
+    with progress(record.until or record.config["rounds"], title, trial.moment) as on_round:
         (again,) = run_trial(trial, dataset, partition, execution, on_round)
     shutil.rmtree(checkpoints, ignore_errors=True)
     return again

@@ -13,7 +13,7 @@ from pfl.run.fingerprint import components_of, files_of, metrics_of, unknown_of
 from pfl.run.sources import edits, git, plugins
 from pfl.run.trials import Trial
 from pfl.run.validation import non_defaults
-from pipeline.store.rows import RecordHead
+from pipeline.store.records import RecordHead
 from pipeline.sweep.cell_scheduler import CellScheduler
 from pipeline.sweep.scheduler import Scheduler
 
@@ -69,46 +69,46 @@ def _former(scheduler: Scheduler) -> Mapping[Kind, Sequence[RecordHead]]:
         if key not in scheduler.outcomes
     }
     for table in {cell.cell.table for cell in scheduler.cells if former}:
-        for row in scheduler.ledger.rows(table):
-            kind = (row.cell, row.phase, row.until, row.seed)
-            if kind in former and row.key not in scheduler.outcomes:
-                former[kind].append(row)
+        for head in scheduler.ledger.heads(table):
+            kind = (head.cell, head.phase, head.until, head.seed)
+            if kind in former and head.key not in scheduler.outcomes:
+                former[kind].append(head)
     return former
 
 
-def _stale(trial: Trial, rows: Sequence[RecordHead]) -> str:
+def _stale(trial: Trial, heads: Sequence[RecordHead]) -> str:
     """How the closest record that may once have belonged to ``trial`` differs from it."""
-    nearest = min(rows, key=lambda row: _distance(trial, row), default=None)
+    nearest = min(heads, key=lambda head: _distance(trial, head), default=None)
     if nearest is None:
         return "never run"
     return "stale: " + ("; ".join(_differences(trial, nearest)) or "defaults have changed")
 
 
-def _distance(trial: Trial, row: RecordHead) -> int:
+def _distance(trial: Trial, head: RecordHead) -> int:
     """Number of differences between the record's key and the trial's."""
-    now, then = _flat(trial.config), _flat(row.config)
+    now, then = _flat(trial.config), _flat(head.config)
     pairs = [(now.get(name), then.get(name)) for name in now.keys() | then.keys()]
     pairs += [
-        (trial.data_checksum, row.data_checksum),
-        (trial.partition_of(row.seed), row.partition_checksum),
-        (trial.behaviour, row.behaviour),
+        (trial.data_checksum, head.data_checksum),
+        (trial.partition_of(head.seed), head.partition_checksum),
+        (trial.behaviour, head.behaviour),
     ]
     return sum(before != after for before, after in pairs)
 
 
-def _differences(trial: Trial, row: RecordHead) -> Iterator[str]:
+def _differences(trial: Trial, head: RecordHead) -> Iterator[str]:
     """Short descriptions of the differences between the record's key and the trial's."""
-    yield from _options(trial.config, row.config)
-    if row.data_checksum != trial.data_checksum:
-        changed = _from_to(row.data_checksum, trial.data_checksum)
-        yield f"different images of {row.dataset}, or a different order ({changed})"
-    if row.partition_checksum != (divided := trial.partition_of(row.seed)):
-        same = row.partition == trial.partition
-        specs = "" if same else f"{row.partition} is now {trial.partition}, "
-        yield f"different partition ({specs}{_from_to(row.partition_checksum, divided)})"
-    if row.behaviour != trial.behaviour:
-        changed = "; ".join(_edited(row, trial)) or "no changed file is known"
-        yield f"different code ({row.behaviour} is now {trial.behaviour}): {changed}"
+    yield from _options(trial.config, head.config)
+    if head.data_checksum != trial.data_checksum:
+        changed = _from_to(head.data_checksum, trial.data_checksum)
+        yield f"different images of {head.dataset}, or a different order ({changed})"
+    if head.partition_checksum != (divided := trial.partition_of(head.seed)):
+        same = head.partition == trial.partition
+        specs = "" if same else f"{head.partition} is now {trial.partition}, "
+        yield f"different partition ({specs}{_from_to(head.partition_checksum, divided)})"
+    if head.behaviour != trial.behaviour:
+        changed = "; ".join(_edited(head, trial)) or "no changed file is known"
+        yield f"different code ({head.behaviour} is now {trial.behaviour}): {changed}"
 
 
 def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
@@ -132,14 +132,14 @@ def _from_to(before: str, now: str) -> str:
     return f"{before[:12]} is now {now[:12]}"
 
 
-def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
-    """The components that have changed since the record ``row``, and their files that git tracks."""
+def _edited(head: RecordHead, trial: Trial) -> Iterator[str]:
+    """The components that have changed since the record ``head``, and their files that git tracks."""
     method, model = trial.method, str(trial.config["model"])
-    edited = ", which was edited" if row.dirty else ""
-    since = f"since commit {row.commit[:12]}{edited}"
-    changed = _changed_since(row.commit)
+    edited = ", which was edited" if head.dirty else ""
+    since = f"since commit {head.commit[:12]}{edited}"
+    changed = _changed_since(head.commit)
     now = {plugin.name: plugin for plugin in plugins(trial.config)}
-    plugins_edited = [plugin for plugin in row.plugins if plugin != now.get(plugin.name, plugin)]
+    plugins_edited = [plugin for plugin in head.plugins if plugin != now.get(plugin.name, plugin)]
     # An unlisted component need not have changed: without its own behaviours.json, a project lists none.
     new = {} if plugins_edited else unknown_of(method, model)
     for component in (*components_of(method, model), *metrics_of(trial.config.get("metrics", ()))):

@@ -171,12 +171,12 @@ def cell_measures(result: CellResult) -> list[Measure]:
     values: list[Measure] = []
     evaluation = result.evaluation
     for prefix, configuration in (("", result.pinned), ("selected_", result.selected)):
-        rows = configuration.rows if configuration else ()
-        for number, accuracies in curves(rows, evaluation):
+        records = configuration.successes if configuration else ()
+        for number, accuracies in curves(records, evaluation):
             values.append((f"{prefix}accuracy", statistics.fmean(accuracies), number))
             if len(accuracies) > 1:
                 values.append((f"{prefix}accuracy_std", statistics.stdev(accuracies), number))
-        if reached := score(rows, evaluation):
+        if reached := score(records, evaluation):
             name = f"{prefix}{score_name(evaluation)}"
             values += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
     seconds = {row.key: row.measured.wall_seconds for row in cell_records(result) if not row.failed}

@@ -210,7 +210,7 @@ class MLflowTracker(Tracker):
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 
         name = mapping.score_name(result.evaluation)
-        for record in (result.selected or result.pinned).rows:
+        for record in (result.selected or result.pinned).successes:
             file = models_file(record.key)
             run = self._runs[result.cell, record.key].info.run_id
             if not (self.root / file).exists():

@@ -295,12 +295,12 @@ def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(datas
 def test_fedpac_on_one_client_is_fedrep_with_the_prototype_term(dataset):
     alone = make_clients(dataset, sizes=[20])
 
-    def of(method, own):
+    def losses_of(method, own):
         return losses(dataset, alone, method, own, epochs=3, participation=1.0)
 
-    fedrep = of("fedrep", {"head_epochs": 1, "extractor_epochs": 2, "head_lr": 0.5})
-    for ours, theirs in zip(of("fedpac", {"lam": 0.0, "head_lr": 0.5}), fedrep, strict=True):
+    fedrep = losses_of("fedrep", {"head_epochs": 1, "extractor_epochs": 2, "head_lr": 0.5})
+    for ours, theirs in zip(losses_of("fedpac", {"lam": 0.0, "head_lr": 0.5}), fedrep, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-9)
-    with_term = of("fedpac", {"lam": 1.0, "head_lr": 0.5})
+    with_term = losses_of("fedpac", {"lam": 1.0, "head_lr": 0.5})
     assert with_term[0] == pytest.approx(fedrep[0], abs=1e-9)  # the first round has none
     assert with_term[-1] != pytest.approx(fedrep[-1], abs=1e-3)

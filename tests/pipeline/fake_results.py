@@ -17,8 +17,8 @@ from pipeline.report.summary import Summary, summarise
 from pipeline.spec.cells import cells as cells_of
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Table
+from pipeline.store.records import parse_record
 from pipeline.store.results import RecordedStep, Results, load_results
-from pipeline.store.rows import parse_record
 
 METHODS = {
     "local": "Local",

@@ -246,7 +246,7 @@ def test_a_report_s_commands_compute_it_anew_and_take_nothing_from_the_ledger(cl
 def accuracies(folder: Path) -> list[Metrics]:
     """What each cell's pinned configuration reached, seed by seed."""
     with chdir(folder):
-        return [row.metrics for cell in load_results("tiny").cells for row in cell.pinned.rows]
+        return [row.metrics for cell in load_results("tiny").cells for row in cell.pinned.successes]
 
 
 def test_dvc_repro_stops_at_a_bad_table_before_any_other_stage(clone, run):

@@ -13,8 +13,8 @@ from pipeline.svg import Canvas
 def measure(runs: FigureRuns) -> Numbers:
     """Every client's accuracy in the last round, at the method's own moment; clients are numbered from 1."""
     points = []
-    for cell, rows in runs.rows():
-        for client, values in sorted(client_accuracies(rows).items()):
+    for cell, records in runs.records():
+        for client, values in sorted(client_accuracies(records).items()):
             points.append(averaged(cell.setting, cell.row, client + 1, values))
     return Numbers(points)
 

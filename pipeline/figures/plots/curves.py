@@ -15,8 +15,8 @@ def measure(runs: FigureRuns) -> Numbers:
     return Numbers(
         [
             averaged(cell.setting, cell.row, number, values)
-            for cell, rows in runs.rows()
-            for number, values in curves(rows, cell.evaluation)
+            for cell, records in runs.records()
+            for number, values in curves(records, cell.evaluation)
         ]
     )
 

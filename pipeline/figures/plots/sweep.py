@@ -22,9 +22,9 @@ def measure(runs: FigureRuns) -> Numbers:
     places = {cell.id: _place(cell, runs.figure.x) for cell in runs.cells}
     return Numbers(
         [
-            averaged(*places[cell.id], [reported(row, cell.evaluation) for row in rows])
-            for cell, rows in runs.rows()
-            if rows
+            averaged(*places[cell.id], [reported(record, cell.evaluation) for record in records])
+            for cell, records in runs.records()
+            if records
         ]
     )
 

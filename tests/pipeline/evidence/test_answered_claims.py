@@ -12,7 +12,7 @@ from pipeline.evidence.answered_claims import write_claims
 from pipeline.evidence.published_runs import published_runs
 from pipeline.spec.papers import paper_names
 from pipeline.store.ledger import PUBLISHED
-from pipeline.store.rows import read_rows
+from pipeline.store.records import read_heads
 from tests.repository import ROOT
 
 
@@ -36,7 +36,7 @@ def test_every_paper_has_claims_with_a_source_and_an_answer(claims):
 def test_an_answer_other_than_open_names_numbers_and_records_that_exist(claims):
     answered = [claim for claim in claims if claim["answer"] != "open"]
     assert answered
-    known = {row.key for file in (ROOT / PUBLISHED).glob("*.jsonl") for _, row, _ in read_rows(file)}
+    known = {row.key for file in (ROOT / PUBLISHED).glob("*.jsonl") for _, row, _ in read_heads(file)}
     for claim in answered:
         assert (ROOT / claim["numbers"]).is_file()
         assert (ROOT / claim["report"]).is_file()

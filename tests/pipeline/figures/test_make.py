@@ -20,7 +20,7 @@ from pipeline.figures.plots import clients, distances
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.ledger import LOCAL
-from pipeline.store.rows import read_record, read_rows
+from pipeline.store.records import read_heads, read_record
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("project")
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
-def made(name: str, **changes) -> dict:
+def drawn(name: str, **changes) -> dict:
     subset = Subset(**{key: changes.pop(key) for key in ("settings", "methods") if key in changes})
     make(name, FigureChanges(**changes, subset=subset), OUT)
     return json.loads((OUT / f"{name}.json").read_text())
@@ -63,7 +63,7 @@ def test_each_family(project, name, changes):
         replace_text(project / table_file(name), "iid:6", "iid:4")
     if name == "fedcac-figure6":
         replace_text(project / table_file(name), "dirichlet_client:0.1", "dirichlet:1.0")
-    content = made(name, **options)
+    content = drawn(name, **options)
     picture = (OUT / f"{name}.svg").read_text()
     assert "Reduced" in picture and "digits" in picture
     assert content["changes"]
@@ -83,7 +83,7 @@ def test_accuracies_of_a_client_are_averaged_also_if_the_seeds_have_other_client
 
     runs = [run(c0=50.0, c2=60.0, c3=None), run(c1=20.0, c2=70.0, c3=40.0)]
     cell = SimpleNamespace(setting="iid", row="spfl")
-    numbers = clients.measure(SimpleNamespace(rows=lambda: [(cell, runs)]))
+    numbers = clients.measure(SimpleNamespace(records=lambda: [(cell, runs)]))
     assert {(point.series, point.x, point.value) for point in numbers.points} == {
         *(("spfl", 1, 50.0), ("spfl", 2, 20.0), ("spfl", 3, 65.0), ("spfl", 4, 40.0))
     }
@@ -106,7 +106,7 @@ def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch
 
     monkeypatch.setattr(cluster, "run", failing)
     with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 run failed; .* retries them"):
-        made("fedsimsup-figure3", **SMALL, clients=4)
+        drawn("fedsimsup-figure3", **SMALL, clients=4)
     assert "ValueError: no" in (OUT / "README.md").read_text()
 
 
@@ -117,16 +117,16 @@ def test_parts_are_made_together():
 
 def test_nothing_is_run_twice(monkeypatch):
     for name in ("fedsimsup-figure3", "pfedsim-figure2"):
-        first = made(name, **SMALL, clients=4)
+        first = drawn(name, **SMALL, clients=4)
         with monkeypatch.context() as patch:
             patch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
-            assert made(name, **SMALL, clients=4) == first
+            assert drawn(name, **SMALL, clients=4) == first
 
 
 def test_a_figure_has_the_keys_of_its_records_in_the_ledger():
-    keys = made("fedsimsup-figure3", **SMALL, clients=4)["keys"]
-    assert sorted(keys) == sorted(row.key for _, row, _ in read_rows(LOCAL / "fedsimsup-figure3.jsonl"))
-    assert made("pfedsim-figure2", **SMALL)["keys"] == []  # its run was measured
+    keys = drawn("fedsimsup-figure3", **SMALL, clients=4)["keys"]
+    assert sorted(keys) == sorted(row.key for _, row, _ in read_heads(LOCAL / "fedsimsup-figure3.jsonl"))
+    assert drawn("pfedsim-figure2", **SMALL)["keys"] == []  # its run was measured
 
 
 @pytest.mark.parametrize("what", ["digest_of_modules", "code_digest"])
@@ -134,19 +134,19 @@ def test_what_looked_on_and_at_what_decide_whether_it_has_to_look_again(what, mo
     def keys() -> set[str]:
         return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
 
-    made("pfedcs-figure1", **SMALL)
+    drawn("pfedcs-figure1", **SMALL)
     monkeypatch.setattr(figure_runs, what, lambda *_: "other code")
     before = keys()
-    made("pfedcs-figure1", **SMALL)
+    drawn("pfedcs-figure1", **SMALL)
     assert len(keys()) == len(before) + 1
 
 
 def test_the_measured_run_of_another_trial_is_not_taken_for_one():
-    made("pfedcs-figure1", **SMALL)
+    drawn("pfedcs-figure1", **SMALL)
     (file,) = Path(".sweeps/figures").glob("*.json")
     row = read_record(file.read_bytes().rstrip())
     file.write_bytes(replace(row, key="0" * 64).to_line())
-    made("pfedcs-figure1", **SMALL)
+    drawn("pfedcs-figure1", **SMALL)
     assert read_record(file.read_bytes().rstrip()).key == row.key
 
 
@@ -154,24 +154,24 @@ def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     file = project / "papers/pfedsim/figures/pfedsim-figure3.yaml"
     replace_text(file, "cifar10", "digits")
     replace_text(file, "clients: 100", "clients: 5")
-    assert made("pfedsim-figure3")["changes"] == []
+    assert drawn("pfedsim-figure3")["changes"] == []
     with pytest.raises(InvalidInput, match="is already there, as pinned"):
-        made("pfedsim-figure3", clients=4)
+        drawn("pfedsim-figure3", clients=4)
     assert "Reduced" not in (OUT / "pfedsim-figure3.svg").read_text()
 
 
 def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
-    made("pfedsim-figure3", dataset="digits", clients=5)
-    assert made("pfedsim-figure3", dataset="digits", clients=5)["changes"]
+    drawn("pfedsim-figure3", dataset="digits", clients=5)
+    assert drawn("pfedsim-figure3", dataset="digits", clients=5)["changes"]
     with pytest.raises(InvalidInput, match="is already there, reduced differently"):
-        made("pfedsim-figure3", dataset="digits", clients=4)
+        drawn("pfedsim-figure3", dataset="digits", clients=4)
 
 
 def test_other_files_of_the_folder_are_left_alone():
     OUT.mkdir(parents=True)
     (OUT / "notes.json").write_text("[1, 2]")
     (OUT / "pfedsim-figure3.json").write_text("[]")
-    assert made("pfedsim-figure3", dataset="digits", clients=4)["changes"]
+    assert drawn("pfedsim-figure3", dataset="digits", clients=4)["changes"]
     assert (OUT / "notes.json").read_text() == "[1, 2]"
 
 
@@ -180,17 +180,17 @@ def test_a_figure_that_another_process_is_at_is_refused():
         table_lock("pfedsim-figure3"),
         pytest.raises(InvalidInput, match=r"another sweep of this table is running \(process \d+"),
     ):
-        made("pfedsim-figure3", dataset="digits", clients=4)
+        drawn("pfedsim-figure3", dataset="digits", clients=4)
 
 
 def test_a_mistake_is_found_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(figure_runs.FigureRuns, "rows", lambda _: pytest.fail("has run"))
+    monkeypatch.setattr(figure_runs.FigureRuns, "records", lambda _: pytest.fail("has run"))
     with pytest.raises(InvalidInput, match="rounds"):
-        made("fedsimsup-figure3", rounds=0, dataset="digits")
+        drawn("fedsimsup-figure3", rounds=0, dataset="digits")
     with pytest.raises(InvalidInput, match="model"):
-        made("fedsimsup-figure3", model="lenet7", dataset="digits")
+        drawn("fedsimsup-figure3", model="lenet7", dataset="digits")
     with pytest.raises(InvalidInput, match="clients"):
-        made("fedsimsup-figure3", clients=0, dataset="digits")
+        drawn("fedsimsup-figure3", clients=0, dataset="digits")
 
 
 def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
@@ -199,7 +199,7 @@ def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
 
     monkeypatch.setattr("pfl.run.trials.run_trial", fail)
     with pytest.raises(InvalidInput, match=r"runs with a result \(dir-0.1/fedsimsup, seed 0: no luck"):
-        made("fedsimsup-figure3", **SMALL, clients=4)
+        drawn("fedsimsup-figure3", **SMALL, clients=4)
 
 
 def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
@@ -210,11 +210,11 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
 
     real = trials.run_trial
     monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])
-    curves = made("fedsimsup-figure3", **SMALL, clients=4)
+    curves = drawn("fedsimsup-figure3", **SMALL, clients=4)
     assert any("fedsimsup, seed 1: diverged in round 1" in warning for warning in curves["warnings"])
     failing.add(0)  # its only one
     with pytest.raises(InvalidInput, match="seed 0: diverged in round 1"):
-        made("fedsimsup-figure4", **SMALL, clients=4)
+        drawn("fedsimsup-figure4", **SMALL, clients=4)
 
 
 @pytest.mark.parametrize(

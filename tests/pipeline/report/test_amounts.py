@@ -37,23 +37,23 @@ def test_megabytes_count_both_directions(entry):
 
 def test_the_worst_decile_is_the_mean_of_the_lowest_tenth_of_the_clients(entry):
     accuracies = [float(90 - place) for place in range(20)]
-    record = with_accuracies(entry.rows[0], *accuracies, None)
+    record = with_accuracies(entry.successes[0], *accuracies, None)
     assert COLUMNS["decile"].of(record) == pytest.approx((71 + 72) / 2)
 
 
 def test_a_tenth_of_few_clients_is_one_client(entry):
-    assert COLUMNS["decile"].of(with_accuracies(entry.rows[0], 30.0, 50.0, 70.0)) == 30.0
+    assert COLUMNS["decile"].of(with_accuracies(entry.successes[0], 30.0, 50.0, 70.0)) == 30.0
 
 
 def test_the_deviation_is_over_the_clients_that_have_test_samples(entry):
-    record = with_accuracies(entry.rows[0], 40.0, None, 60.0)
+    record = with_accuracies(entry.successes[0], 40.0, None, 60.0)
     assert COLUMNS["deviation"].of(record) == pytest.approx(10.0)
 
 
 def test_a_record_without_accuracies_of_clients_has_neither(entry):
-    record = with_accuracies(entry.rows[0])
+    record = with_accuracies(entry.successes[0])
     assert [COLUMNS[name].of(record) for name in ("decile", "deviation")] == [None, None]
-    assert quantity(replace(entry, rows=(record,)), COLUMNS["decile"]) is None
+    assert quantity(replace(entry, successes=(record,)), COLUMNS["decile"]) is None
     assert value_range([None]) == ""
 
 
@@ -63,17 +63,17 @@ def with_auroc(record: Record, metric: ClientMetric) -> Record:
 
 def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_clients(entry):
     seeds = [ClientMetric(0.8, 0.6, [0.6]), ClientMetric(0.9, math.nan, [math.nan])]
-    rows = tuple(with_auroc(*pair) for pair in zip(entry.rows, seeds, strict=True))
+    rows = tuple(with_auroc(*pair) for pair in zip(entry.successes, seeds, strict=True))
     columns = columns_of(rows)
     assert list(columns) == [*COLUMNS, "auroc", "auroc_client_mean"]
-    pooled, mean = (quantity(replace(entry, rows=rows), columns[name]) for name in list(columns)[-2:])
+    pooled, mean = (quantity(replace(entry, successes=rows), columns[name]) for name in list(columns)[-2:])
     assert (pooled, mean) == (pytest.approx(0.85), 0.6)  # where it is defined
     assert columns["auroc"].explanation.startswith("auroc: Area under the ROC curve")
 
 
 def test_a_metric_replaces_no_column_of_its_name(entry):
     metrics = {name: ClientMetric(0.8, 0.6, [0.6]) for name in ("seconds", "hits", "hits_client_mean")}
-    columns = columns_of([with_metrics(entry.rows[0], client_metrics=metrics)])
+    columns = columns_of([with_metrics(entry.successes[0], client_metrics=metrics)])
     assert columns["seconds"] == COLUMNS["seconds"]
     assert len(columns) == len(COLUMNS) + 2 * len(metrics)
     assert columns["metric_seconds"].heading == "seconds, pooled"
@@ -81,26 +81,27 @@ def test_a_metric_replaces_no_column_of_its_name(entry):
 
 def test_unseen_clients_have_a_column_as_received_one_adapted_and_one_from_scratch(entry):
     accuracies = [Accuracy(pooled, 0.0, 0.0, 1.0) for pooled in (20.0, 70.0, 60.0)]
-    row = with_metrics(entry.rows[0], unseen=Unseen(*accuracies, ()))
-    columns = columns_of([row, entry.rows[1]])
+    row = with_metrics(entry.successes[0], unseen=Unseen(*accuracies, ()))
+    columns = columns_of([row, entry.successes[1]])
     assert list(columns) == [*COLUMNS, "unseen_received", "unseen_adapted", "unseen_scratch"]
-    shown = [quantity(replace(entry, rows=(row,)), column) for column in list(columns.values())[-3:]]
+    shown = [quantity(replace(entry, successes=(row,)), column) for column in list(columns.values())[-3:]]
     assert shown == [20.0, 70.0, 60.0]
-    assert list(columns_of(entry.rows)) == list(COLUMNS)
+    assert list(columns_of(entry.successes)) == list(COLUMNS)
 
 
 def test_a_metric_that_is_no_single_number_has_no_column(entry):
-    row = with_auroc(entry.rows[0], ClientMetric([0.5, 0.7], [0.5, 0.7]))
+    row = with_auroc(entry.successes[0], ClientMetric([0.5, 0.7], [0.5, 0.7]))
     assert list(columns_of([row])) == list(COLUMNS)
 
 
 def test_every_number_of_a_metric_is_in_a_csv_with_its_place(entry):
     arrays = [[0.5, math.nan], [0.7, 0.2]]
     rows = tuple(
-        with_auroc(row, ClientMetric(*[array] * 2)) for row, array in zip(entry.rows, arrays, strict=True)
+        with_auroc(row, ClientMetric(*[array] * 2))
+        for row, array in zip(entry.successes, arrays, strict=True)
     )
     summary = summary_of(fake_results(methods=3, seeds=2))
-    line = replace(summary.pinned[0], entries={entry.setting: replace(entry, rows=rows)})
+    line = replace(summary.pinned[0], entries={entry.setting: replace(entry, successes=rows)})
     written = metrics(replace(summary, pinned=(line,), selected=()))
     pooled = [row for row in csv.DictReader(io.StringIO(written)) if row["average"] == "pooled"]
     assert [(row["place"], row["mean"], row["seeds"]) for row in pooled] == [
@@ -133,7 +134,7 @@ def test_a_plugins_column_that_is_no_number_is_one_clear_line(monkeypatch, funct
 
 def test_a_plugins_column_that_is_not_a_number_is_missing(entry):
     column = Column("Ratio", lambda record: math.nan if record.seed else 3.0)
-    assert [column.quantity(record) for record in entry.rows] == [3.0, None]
+    assert [column.quantity(record) for record in entry.successes] == [3.0, None]
     assert quantity(entry, column) == 3.0
 
 

@@ -16,7 +16,7 @@ BY_CLIENT = Evaluation(metric="client_mean")
 
 
 def entry_of(*rows: dict, evaluation: Evaluation = POOLED) -> Entry:
-    return Entry("cifar10-0.1", "fedavg", "pinned", evaluation, rows=tuple(map(record_of, rows)))
+    return Entry("cifar10-0.1", "fedavg", "pinned", evaluation, successes=tuple(map(record_of, rows)))
 
 
 def entry(*accuracies: float, evaluation: Evaluation = POOLED) -> Entry:

@@ -12,7 +12,7 @@ from tests.repository import copy_numbers
 DIRICHLET = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1", clients=100)
 
 
-def of(method: str, setting: PublishedCell = DIRICHLET, **words) -> PublishedCell:
+def wanted(method: str, setting: PublishedCell = DIRICHLET, **words) -> PublishedCell:
     return setting.override(PublishedCell(**{"method": method, "metric": "accuracy", **words}))
 
 
@@ -32,7 +32,7 @@ def test_the_last_six_rows_of_spfls_table_1_are_doubtful_and_the_first_two_are_n
 
 
 def test_a_number_keeps_its_value_its_deviation_and_its_note():
-    cell = find(published_cells("pfedsim"), "3", of("local"))
+    cell = find(published_cells("pfedsim"), "3", wanted("local"))
     assert cell is not None
     assert (cell.mean, cell.std, cell.note) == (84.30, 0.81, "")
 
@@ -42,28 +42,28 @@ def test_a_paper_without_deviations_has_none():
 
 
 def test_a_method_that_the_paper_does_not_print_has_no_number():
-    assert find(published_cells("pfedsim"), "3", of("fedsimsup")) is None
+    assert find(published_cells("pfedsim"), "3", wanted("fedsimsup")) is None
 
 
 def test_only_accuracies_are_held_against_accuracies():
     cells = published_cells("pfedsim")
-    emnist = of("fedavg", dataset="emnist")
+    emnist = wanted("fedavg", dataset="emnist")
     assert find(cells, "7", emnist) is None
-    assert find(cells, "7", of("fedavg", emnist, metric="seconds_per_sample")) is not None
+    assert find(cells, "7", wanted("fedavg", emnist, metric="seconds_per_sample")) is not None
 
 
 def test_words_that_fit_several_printed_cells_are_refused():
     either = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1")
     with pytest.raises(InvalidInput, match="give 'clients', one of 100, 50"):
-        find(published_cells("fedsimsup"), "1", of("local", either))
+        find(published_cells("fedsimsup"), "1", wanted("local", either))
     with pytest.raises(InvalidInput, match=r"give 'variant', one of rho=0, rho=0\.1"):
-        find(published_cells("pfedsim"), "6", of("pfedsim"))
+        find(published_cells("pfedsim"), "6", wanted("pfedsim"))
 
 
 def test_a_cell_that_a_file_has_twice_is_refused():
     cells = published_cells("pfedsim")
     with pytest.raises(InvalidInput, match="the paper's CSV file has the cell twice"):
-        find([*cells, *cells], "3", of("local"))
+        find([*cells, *cells], "3", wanted("local"))
 
 
 def test_a_row_says_which_variant_and_which_method_the_paper_prints():
@@ -78,7 +78,7 @@ def test_a_row_says_which_variant_and_which_method_the_paper_prints():
 
 def test_the_variants_of_a_setting_and_a_row_are_joined():
     setting = PublishedCell(dataset="mnist", variant="exp=3-1-1")
-    cell = find(published_cells("spfl"), "6", of("local", setting, variant="client=4"))
+    cell = find(published_cells("spfl"), "6", wanted("local", setting, variant="client=4"))
     assert cell is not None
     assert cell.variant == "exp=3-1-1;client=4"
 

@@ -11,7 +11,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.run.trials import Record
-from pipeline.store.imports import import_rows
+from pipeline.store.imports import import_records
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
 from tests.pipeline.fake_results import failed_row
@@ -32,24 +32,24 @@ def rows_file(project: Path, row: Record):
 
 
 def test_imported_rows_are_found_and_published_once(rows_file, row):
-    assert import_rows([rows_file()]) == 1
+    assert import_records([rows_file()]) == 1
     assert Ledger(SOURCES).get(row.key)
     assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key]
-    assert import_rows([rows_file()]) == 0
+    assert import_records([rows_file()]) == 0
 
 
 def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row):
-    assert import_rows([rows_file(commit="unknown", dirty=True)]) == 1
+    assert import_records([rows_file(commit="unknown", dirty=True)]) == 1
     assert Ledger(SOURCES).get(row.key).sources.commit == SOURCES.commit
 
 
 def test_rows_of_another_commit_with_these_sources_keep_it(rows_file, row):
-    assert import_rows([rows_file(commit="b" * 40)]) == 1
+    assert import_records([rows_file(commit="b" * 40)]) == 1
     assert Ledger(SOURCES).get(row.key).sources.commit == "b" * 40
 
 
 def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
-    assert import_rows([rows_file(dirty=True, sources="2" * 64)]) == 1
+    assert import_records([rows_file(dirty=True, sources="2" * 64)]) == 1
     assert Ledger(SOURCES).get(row.key)
     assert not PUBLISHED.exists()
 
@@ -62,7 +62,7 @@ def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
     (project / "rows.jsonl").write_text(
         "".join(json.dumps(record.to_json()) + "\n" for record in (first, second))
     )
-    assert import_rows([project / "rows.jsonl"]) == 2
+    assert import_records([project / "rows.jsonl"]) == 2
     files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
     assert [[line["key"] for line in json_lines(file)] for file in files] == [[first.key], [second.key]] * 2
 
@@ -71,7 +71,7 @@ def test_rows_of_failed_trials_are_left_out_which_is_said(rows_file, row, caplog
     file = rows_file()
     failed = failed_row({**json.loads(file.read_text()), "key": row.key})
     file.write_text(file.read_text() + json.dumps(failed) + "\n")
-    assert import_rows([file]) == 1
+    assert import_records([file]) == 1
     assert caplog.messages == [f"{file}: ignored records of failed trials: 1"]
     assert len(json_lines(LOCAL)) == 1
 
@@ -81,16 +81,16 @@ def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
     line = stamped(row).to_line()
     file.write_bytes(line.replace(b'"pooled":8', b'"pooled":9', 1) + b"\n")
     with pytest.raises(InvalidInput, match=r"rows\.jsonl:1: checksum: .* checksum of the record"):
-        import_rows([file])
+        import_records([file])
     assert not LOCAL.exists()
     file.write_bytes(line + b"\n")
-    assert import_rows([file]) == 1
+    assert import_records([file]) == 1
 
 
 def test_rows_of_a_figure_are_imported(project, rows_file):
     (project / "papers/mine/figures").mkdir(parents=True)
     (project / "papers/mine/figures/curves.yaml").touch()
-    assert import_rows([rows_file(table="curves")]) == 1
+    assert import_records([rows_file(table="curves")]) == 1
     assert len(json_lines(PUBLISHED.with_name("curves.jsonl"))) == 1
 
 
@@ -109,7 +109,7 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
 )
 def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):
     with pytest.raises(InvalidInput, match=r"rows\.jsonl") as caught:
-        import_rows([rows_file(**changes)])
+        import_records([rows_file(**changes)])
     assert said in str(caught.value)
     assert not LOCAL.exists()
 
@@ -118,13 +118,13 @@ def test_of_several_files_a_damaged_one_is_named_and_none_is_added(rows_file, pr
     whole, damaged = rows_file(), project / "damaged.jsonl"
     damaged.write_bytes(whole.read_bytes()[:-2])
     with pytest.raises(InvalidInput, match=r"damaged\.jsonl:1: the line is not accepted"):
-        import_rows([whole, damaged])
+        import_records([whole, damaged])
     assert not LOCAL.exists()
 
 
 def test_a_record_in_two_files_is_imported_once(rows_file, project):
     copy = shutil.copy(rows_file(), project / "copy.jsonl")
-    assert import_rows([project / "rows.jsonl", copy]) == 1
+    assert import_records([project / "rows.jsonl", copy]) == 1
     assert len(json_lines(LOCAL)) == 1
 
 
@@ -132,4 +132,4 @@ def test_a_record_in_two_files_is_imported_once(rows_file, project):
 def test_a_file_of_something_else_is_refused(project, content):
     (project / "photos.zip").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"photos\.zip.* expected a (file of records|record of)"):
-        import_rows([project / "photos.zip"])
+        import_records([project / "photos.zip"])

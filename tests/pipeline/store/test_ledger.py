@@ -11,11 +11,11 @@ import pytest
 from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import json_ready
 from pfl.run.trials import Record, split_checksum
-from pipeline.store import rows
-from pipeline.store.imports import import_rows
+from pipeline.store import records
+from pipeline.store.imports import import_records
 from pipeline.store.ledger import Ledger, publish
+from pipeline.store.records import read_record
 from pipeline.store.refusals import Refusal, refuse
-from pipeline.store.rows import read_record
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of, with_metrics
 from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
 from tests.pipeline.store.conftest import stamped
@@ -41,9 +41,9 @@ def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
 def test_a_record_is_decoded_when_it_is_asked_for(ledger, row, monkeypatch):
     ledger.append(row)
     decoded = []
-    monkeypatch.setattr(rows, "read_record", lambda line: decoded.append(line) or read_record(line))
+    monkeypatch.setattr(records, "read_record", lambda line: decoded.append(line) or read_record(line))
     reopened = Ledger(SOURCES)
-    assert [known.key for known in reopened.rows("small")] == [row.key]
+    assert [known.key for known in reopened.heads("small")] == [row.key]
     assert reopened.get("0" * 64) is None
     assert decoded == []
     assert reopened.get(row.key) == stamped(row)
@@ -192,7 +192,7 @@ def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, 
         f"ledger: {LOCAL}: records without a checksum, not used: 1; "
         f"`pfl ledger import {LOCAL}` checks and adds them"
     ]
-    assert import_rows([LOCAL]) == 1
+    assert import_records([LOCAL]) == 1
     caplog.clear()
     assert Ledger(SOURCES).get(row.key) == stamped(row)
     assert caplog.messages == []
@@ -231,10 +231,10 @@ def test_the_rows_of_a_table_are_read_without_their_numbers(ledger, row, other):
     reopened = Ledger(SOURCES)
     reopened.append(other)
     reopened.append(dataclasses.replace(other, result=None, error="ValueError: no"))
-    assert {(known.key, known.cell, known.seed) for known in reopened.rows("small")} == {
+    assert {(known.key, known.cell, known.seed) for known in reopened.heads("small")} == {
         (record.key, record.cell, record.seed) for record in (row, other)
     }
-    assert list(reopened.rows("another")) == []
+    assert list(reopened.heads("another")) == []
 
 
 def test_a_key_can_have_a_row_with_further_moments(ledger, row):

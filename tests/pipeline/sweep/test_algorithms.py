@@ -16,7 +16,7 @@ from pfl.run.validation import validated
 from pipeline.algorithms import ALGORITHMS, Algorithm
 from pipeline.spec.search_space import Search
 from pipeline.sweep.budget import Outcome, SearchPlan
-from pipeline.sweep.search import Study, plan_of
+from pipeline.sweep.search import Proposer, plan_of
 from tests.pipeline.sweep.test_search import asked, pinned, selection
 from tests.repository import ROOT
 from tests.test_docs import blocks
@@ -26,7 +26,7 @@ SEARCH = Search(trials=20)
 
 def proposals(algorithm: str, config: Config | None = None, seed: int = 0) -> list[dict]:
     search = SEARCH.model_copy(update={"algorithm": algorithm, "seed": seed})
-    return asked(Study(config or pinned(), search), 18)
+    return asked(Proposer(config or pinned(), search), 18)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -48,8 +48,8 @@ class TestEveryAlgorithm:
 
 
 def test_a_grid_ends_with_its_last_combination():
-    study = Study(pinned(), Search(trials=40, algorithm="grid"))
-    trials = asked(study, 60)
+    proposer = Proposer(pinned(), Search(trials=40, algorithm="grid"))
+    trials = asked(proposer, 60)
     assert len(trials) == 1 + 5 * 5
     pairs = {(trial["lr"], trial["mu"]) for trial in trials[1:]}
     rates, weights = (sorted({pair[place] for pair in pairs}) for place in (0, 1))
@@ -59,8 +59,8 @@ def test_a_grid_ends_with_its_last_combination():
 
 def test_a_search_whose_algorithm_has_no_more_configurations_ends():
     config = validated(replace(pinned("local"), rounds=20))
-    study = Study(config, Search(trials=30, algorithm="grid"))
-    steps, _ = selection(study, SearchPlan((20,), (0, 1, 2, 3), trials=30), lambda trial, _: float(trial))
+    proposer = Proposer(config, Search(trials=30, algorithm="grid"))
+    steps, _ = selection(proposer, SearchPlan((20,), (0, 1, 2, 3), trials=30), lambda trial, _: float(trial))
     assert {step.trial for step in steps} == set(range(1 + 5))
 
 
@@ -68,7 +68,7 @@ def test_without_halving_all_trials_run_to_the_end():
     search = Search(trials=5, halving=False)
     plan = plan_of(pinned(), search, [0, 1])
     assert plan.rungs == (20,)
-    steps, _ = selection(Study(pinned(), search), plan, lambda trial, _: float(trial))
+    steps, _ = selection(Proposer(pinned(), search), plan, lambda trial, _: float(trial))
     assert [step.until for step in steps] == [20] * len(steps)
 
 
@@ -77,14 +77,14 @@ def test_with_several_objectives_the_same_search_tries_the_same(algorithm):
     search = SEARCH.model_copy(update={"algorithm": algorithm, "objectives": ["accuracy", "megabytes"]})
 
     def tried() -> list[dict]:
-        study = Study(pinned(), search)
+        proposer = Proposer(pinned(), search)
         for _ in range(15):
-            for trial in study.ask(1):
-                lr = study.asked[trial]["lr"]
+            for trial in proposer.ask(1):
+                lr = proposer.asked[trial]["lr"]
                 worst = Outcome(0.0, 1, (math.inf,))
                 outcome = worst if lr > 0.2 else Outcome(90 + 10 * math.log10(lr), 1, (100 * lr,))
-                study.tell(trial, 20, outcome, ended=True)
-        return study.asked
+                proposer.tell(trial, 20, outcome, ended=True)
+        return proposer.asked
 
     assert tried() == tried()
     assert plan_of(pinned(), search, [0, 1]).rungs == (20,)
@@ -116,12 +116,12 @@ def test_the_first_trials_lie_alternately_anywhere_in_the_space_and_near_the_pin
 
     nearest = []
     for seed in range(10):
-        study = Study(
+        proposer = Proposer(
             validated(replace(pinned(), lr=lr)),
             SEARCH.model_copy(update={"algorithm": algorithm, "seed": seed}),
         )
-        study.ask(10)
-        spread, near = study.asked[1::2], study.asked[2::2]
+        proposer.ask(10)
+        spread, near = proposer.asked[1::2], proposer.asked[2::2]
         nearest.append(median(map(away, near)) < median(map(away, spread)))
         parts = sorted(math.log(params["lr"] / 1e-3) / math.log(300) * 5 for params in spread)
         assert [int(part) for part in parts] == [0, 1, 2, 3, 4]
@@ -131,9 +131,9 @@ def test_the_first_trials_lie_alternately_anywhere_in_the_space_and_near_the_pin
 def test_first_trials_near_the_pinned_configuration_keep_about_half_of_its_choices():
     kept = []
     for seed in range(20):
-        study = Study(pinned("fedasync"), SEARCH.model_copy(update={"seed": seed}))
-        study.ask(10)
-        kept += [params["staleness"] == study.asked[0]["staleness"] for params in study.asked[2::2]]
+        proposer = Proposer(pinned("fedasync"), SEARCH.model_copy(update={"seed": seed}))
+        proposer.ask(10)
+        kept += [params["staleness"] == proposer.asked[0]["staleness"] for params in proposer.asked[2::2]]
     assert 0.5 < sum(kept) / len(kept) < 0.85
 
 
@@ -153,6 +153,8 @@ def test_a_sampler_that_has_tried_all_combinations_ends_the_search(monkeypatch):
 
     monkeypatch.setitem(ALGORITHMS._added, "exhaustive", Exhaustive)
     space = {"head_epochs": [1, 2], "extractor_epochs": [1, 3], "others": "pinned"}
-    study = Study(pinned("fedrep", head_epochs=1), Search(trials=9, algorithm="exhaustive", space=space))
-    trials = asked(study, objective=lambda params: params["head_epochs"])
+    proposer = Proposer(
+        pinned("fedrep", head_epochs=1), Search(trials=9, algorithm="exhaustive", space=space)
+    )
+    trials = asked(proposer, objective=lambda params: params["head_epochs"])
     assert len(trials) == len(set(map(str, trials))) == 6

@@ -19,7 +19,7 @@ from pipeline.sweep.budget import Outcome
 from pipeline.sweep.check import check_searched
 from pipeline.sweep.dependencies import dependencies
 from pipeline.sweep.prior import import_trials
-from pipeline.sweep.search import Study
+from pipeline.sweep.search import Proposer
 from tests.pipeline.conftest import SOURCES, finish, scheduler_of
 from tests.pipeline.sweep.test_search import pinned
 
@@ -174,7 +174,9 @@ def test_the_sweep_begins_from_imported_trials_and_counts_them(source, ledger):
     results = {name: cell.result(scheduler.outcomes) for name, cell in by_cell.items()}
     imported = {name: result.imported for name, result in results.items()}
     assert imported == {"dir/fedavg": 0, "dir/fedprox": 2, "two/fedavg": 0, "two/fedprox": 0}
-    observed = [trial for trial in by_cell["dir/fedprox"].study._study.trials if "source" in trial.user_attrs]
+    observed = [
+        trial for trial in by_cell["dir/fedprox"].proposer._study.trials if "source" in trial.user_attrs
+    ]
     pinned_value = results["dir/fedprox"].search[0].value
     assert [trial.value for trial in observed] == pytest.approx([pinned_value + 5.5, pinned_value - 10])
 
@@ -183,19 +185,19 @@ def test_trials_near_the_best_start_from_the_best_imported_one():
     prior = [PriorTrial("dir/local", gain, {"lr": lr}, "") for gain, lr in ((-5.0, 0.001), (8.0, 0.25))]
     near = {}
     for known in ((), prior):
-        study = Study(pinned("local"), Search(trials=10), known)
-        study.ask(10)
-        near[len(known)] = sorted(params["lr"] for params in study.asked[2::2])
+        proposer = Proposer(pinned("local"), Search(trials=10), known)
+        proposer.ask(10)
+        near[len(known)] = sorted(params["lr"] for params in proposer.asked[2::2])
     assert near[2][2] > 0.1 > near[0][1]
 
 
 def test_the_sampler_proposes_what_was_good_elsewhere_and_the_same_import_tries_the_same():
     def tried(prior: list[PriorTrial]) -> list[dict]:
-        study = Study(pinned("local"), Search(trials=30), prior)
+        proposer = Proposer(pinned("local"), Search(trials=30), prior)
         for _ in range(10):
-            for trial in study.ask(3):
-                study.tell(trial, 20, Outcome(50.0, 1), ended=True)
-        return study.asked
+            for trial in proposer.ask(3):
+                proposer.tell(trial, 20, Outcome(50.0, 1), ended=True)
+        return proposer.asked
 
     good_at = {
         lr: [PriorTrial("", 20.0, {"lr": lr * (1 + n / 50)}, "") for n in range(8)] for lr in (0.002, 0.2)

@@ -116,8 +116,8 @@ def test_the_selected_configuration_is_the_best_of_the_finalists_on_validation_d
         result = cell.result(scheduler.outcomes)
         best = max((item for item in result.search if item.until == 2), key=lambda item: item.value)
         assert result.selected.number == best.trial
-        assert {row.config["lr"] for row in result.selected.rows} == {best.params["lr"]}
-        assert {row.phase for row in result.selected.rows} == {"final"}
+        assert {row.config["lr"] for row in result.selected.successes} == {best.params["lr"]}
+        assert {row.phase for row in result.selected.successes} == {"final"}
 
 
 def test_a_search_that_chooses_the_pinned_configuration_runs_it_once(ledger, edit):
@@ -209,7 +209,7 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
         failed = [item for item in result.search if item.error]
         assert failed
         assert all(item.value is None for item in failed)
-        assert all(row.config["lr"] <= 0.06 for row in result.selected.rows)
+        assert all(row.config["lr"] <= 0.06 for row in result.selected.successes)
     assert scheduler_of(Ledger(SOURCES)).finished
 
 
@@ -217,7 +217,7 @@ def test_a_search_with_several_objectives_reports_all_of_them_to_the_sampler(led
     edit("search: {trials: 4}", "search: {trials: 4, objectives: [accuracy, decile]}")
     scheduler = scheduler_of(ledger)
     finish(scheduler)
-    study = scheduler.cells[0].study._study
+    study = scheduler.cells[0].proposer._study
     assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MAXIMIZE"]
     values = [trial.values for trial in study.trials]
     rows = [row for cell in scheduler.cells[:1] for row in cell.result(scheduler.outcomes).searched]

@@ -16,7 +16,7 @@ from pipeline.store.results import Comparison, Selection
 from pipeline.sweep import outputs
 from pipeline.sweep.budget import Outcome, SearchPlan
 from pipeline.sweep.halving import driven
-from pipeline.sweep.search import Study, on_validation, plan_of, planned, search, selected
+from pipeline.sweep.search import Proposer, on_validation, plan_of, planned, search, selected
 
 TEN = Search(trials=10)
 
@@ -25,15 +25,15 @@ def pinned(method: str = "fedprox", **hyperparameters) -> Config:
     return validated(Config(method=method, hyperparameters=hyperparameters, lr=0.05, rounds=20))
 
 
-def asked(study: Study, trials: int = 9, objective=lambda params: params["lr"]) -> list[dict]:
+def asked(proposer: Proposer, trials: int = 9, objective=lambda params: params["lr"]) -> list[dict]:
     """The parameters of so many trials, in rounds of three, each trained to the end."""
     for _ in range(trials // 3):
-        for trial in study.ask(3):
-            study.tell(trial, 20, Outcome(objective(study.asked[trial]), None), ended=True)
-    return study.asked
+        for trial in proposer.ask(3):
+            proposer.tell(trial, 20, Outcome(objective(proposer.asked[trial]), None), ended=True)
+    return proposer.asked
 
 
-def selection(study: Study, plan: SearchPlan, value, rate=lambda _: 1) -> tuple[list, object]:
+def selection(proposer: Proposer, plan: SearchPlan, value, rate=lambda _: 1) -> tuple[list, object]:
     """All steps of a search and what it selects.
 
     Args:
@@ -41,82 +41,82 @@ def selection(study: Study, plan: SearchPlan, value, rate=lambda _: 1) -> tuple[
         rate: the samples that a trial trains on in a round.
     """
     batches, decision = driven(
-        search(study, plan),
+        search(proposer, plan),
         lambda step: Outcome(value(step.trial, step.seed), rate(step.trial) * step.until),
     )
     return [step for batch in batches for step in batch], decision
 
 
 def test_the_pinned_configuration_is_tried_first():
-    study = Study(pinned(mu=0.3), TEN)
-    study.ask(3)
-    assert study.asked[0] == {"lr": 0.05, "mu": 0.3}
-    assert study.config(0) == pinned(mu=0.3)
+    proposer = Proposer(pinned(mu=0.3), TEN)
+    proposer.ask(3)
+    assert proposer.asked[0] == {"lr": 0.05, "mu": 0.3}
+    assert proposer.config(0) == pinned(mu=0.3)
 
 
 def test_after_the_first_trials_the_sampler_follows_what_it_was_told():
-    up = asked(Study(pinned("local"), TEN), 24, lambda params: params["lr"])
-    down = asked(Study(pinned("local"), TEN), 24, lambda params: -params["lr"])
+    up = asked(Proposer(pinned("local"), TEN), 24, lambda params: params["lr"])
+    down = asked(Proposer(pinned("local"), TEN), 24, lambda params: -params["lr"])
     assert up[:2] == down[:2]
     assert up[1:10:2] == down[1:10:2]
     assert median(params["lr"] for params in up[12:]) > 5 * median(params["lr"] for params in down[12:])
 
 
 def test_a_trial_that_stopped_early_counts_less_than_one_that_went_on():
-    def told(stopped: float) -> list[dict]:
-        study = Study(pinned("local"), TEN)
+    def proposals(stopped: float) -> list[dict]:
+        proposer = Proposer(pinned("local"), TEN)
         for _ in range(6):
-            for trial in study.ask(3):
-                early = study.asked[trial]["lr"] > stopped
+            for trial in proposer.ask(3):
+                early = proposer.asked[trial]["lr"] > stopped
                 outcome = Outcome(90.0 if early else 50.0, None)
-                study.tell(trial, 5 if early else 20, outcome, ended=True)
-        return study.asked[10:]
+                proposer.tell(trial, 5 if early else 20, outcome, ended=True)
+        return proposer.asked[10:]
 
-    assert max(params["lr"] for params in told(0.02)) < 0.1
+    assert max(params["lr"] for params in proposals(0.02)) < 0.1
 
 
 def test_everything_tried_is_a_valid_configuration_of_the_method():
     for method in ("local", "fedrep", "pfedsim", "fedsimsup"):
-        study = Study(pinned(method), TEN)
-        asked(study)
-        for trial, params in enumerate(study.asked):
-            tried = study.config(trial)
+        proposer = Proposer(pinned(method), TEN)
+        asked(proposer)
+        for trial, params in enumerate(proposer.asked):
+            tried = proposer.config(trial)
             assert tried.lr == params["lr"]
             assert tried.hyperparameters.keys() == pinned(method).hyperparameters.keys()
 
 
 def test_a_pinned_value_that_a_logarithmic_scale_cannot_hold_is_tried_first_all_the_same():
-    study = Study(pinned(mu=0), TEN)
-    study.ask(3)
-    assert study.asked[0]["mu"] == 0
-    assert all(params["mu"] > 0 for params in study.asked[1:])
+    proposer = Proposer(pinned(mu=0), TEN)
+    proposer.ask(3)
+    assert proposer.asked[0]["mu"] == 0
+    assert all(params["mu"] > 0 for params in proposer.asked[1:])
     for trial in range(3):
-        study.tell(trial, 20, Outcome(50.0, None), ended=True)
+        proposer.tell(trial, 20, Outcome(50.0, None), ended=True)
 
 
 def test_a_condition_on_what_is_searched_too_is_looked_at_in_every_trial():
-    study = Study(pinned("clusterfl", eps1=0.7), TEN)
-    trials = asked(study, 30)
+    proposer = Proposer(pinned("clusterfl", eps1=0.7), TEN)
+    trials = asked(proposer, 30)
     assert {params["thresholds"] for params in trials} == {"absolute", "relative"}
     for params in trials:
         assert ("eps1" in params) == ("eps2" in params) == (params["thresholds"] == "relative")
     absolute = next(n for n, params in enumerate(trials) if params["thresholds"] == "absolute")
-    assert study.config(absolute).hyperparameters["eps1"] == 0.7
+    assert proposer.config(absolute).hyperparameters["eps1"] == 0.7
 
 
 @pytest.mark.parametrize("method", ["pfedsim", "fedap"])
 def test_a_method_with_a_warm_up_is_compared_after_it(method):
     assert plan_of(pinned(method, rho=0.2), Search(budget=4), [0, 1]).rungs == (10, 20)
-    study = Study(pinned(method, rho=0.5), TEN)
-    study.ask(6)
+    proposer = Proposer(pinned(method, rho=0.5), TEN)
+    proposer.ask(6)
     for trial in range(6):
-        rho = study.config(trial).hyperparameters["rho"]
-        assert study.warm_up(trial) == METHODS[method](rho=rho).warm_up(20)
+        rho = proposer.config(trial).hyperparameters["rho"]
+        assert proposer.warm_up(trial) == METHODS[method](rho=rho).warm_up(20)
 
 
 def test_the_best_trial_and_the_pinned_one_are_compared_on_seeds_that_nothing_else_has_used():
     plan = plan_of(pinned(), Search(budget=4), [0, 1, 2])
-    steps, winner = selection(Study(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed % 3)
+    steps, winner = selection(Proposer(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed % 3)
     tried = [step for step in steps if step.seed == plan.seeds[0]]
     compared = [step for step in steps if step not in tried]
     best = max(step.trial for step in tried if step.until == 20)
@@ -130,7 +130,7 @@ def test_the_best_trial_and_the_pinned_one_are_compared_on_seeds_that_nothing_el
 
 def test_there_is_no_comparison_if_no_trial_is_better_than_the_pinned_configuration():
     plan = plan_of(pinned(), Search(budget=4), [0, 1, 2])
-    steps, winner = selection(Study(pinned(), TEN), plan, lambda trial, _: 50.0 - trial)
+    steps, winner = selection(Proposer(pinned(), TEN), plan, lambda trial, _: 50.0 - trial)
     assert {step.seed for step in steps} == {plan.seeds[0]}
     assert winner == Selection(0, ())
 
@@ -141,7 +141,7 @@ def test_a_search_of_trials_that_train_more_in_a_round_costs_no_more(budget):
         return 1 + trial % 3
 
     plan = SearchPlan((5, 10, 20), (0, 1, 2, 3), budget)
-    steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial), rate)
+    steps, _ = selection(Proposer(pinned(), TEN), plan, lambda trial, _: float(trial), rate)
     assert sum(rate(step.trial) * (step.until - step.after) for step in steps if not step.seed) <= budget
     assert len(steps) < len(planned(plan))
 
@@ -193,14 +193,14 @@ def test_with_three_seeds_a_gain_of_five_points_is_found_in_90_percent_and_in_75
 
 
 def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration():
-    steps, winner = selection(Study(pinned(), TEN), SearchPlan((5, 20), (0, 1), trials=4), lambda *_: None)
+    steps, winner = selection(Proposer(pinned(), TEN), SearchPlan((5, 20), (0, 1), trials=4), lambda *_: None)
     assert winner == Selection(0, ())
     assert {step.until for step in steps} == {5}
 
 
 def test_a_plan_says_beforehand_what_it_comes_to():
     plan = SearchPlan((5, 10, 20), (0, 1, 2, 3), budget=320)
-    steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial))
+    steps, _ = selection(Proposer(pinned(), TEN), plan, lambda trial, _: float(trial))
     assert [(s.after, s.until) for s in planned(plan)] == [(s.after, s.until) for s in steps]
 
 
@@ -215,9 +215,11 @@ def test_validation_takes_as_many_steps_as_the_final_training_and_no_ragged_one(
 
 
 def test_a_damaged_database_of_studies_costs_a_line_and_no_result(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(outputs, "STUDIES", tmp_path / "optuna.db")
+    monkeypatch.setattr(outputs, "SEARCHES", tmp_path / "optuna.db")
     (tmp_path / "optuna.db").write_text("no database")
-    study = Study(pinned(), TEN)
-    scheduler = SimpleNamespace(cells=[SimpleNamespace(study=study, cell=SimpleNamespace(id="dir/fedprox"))])
-    outputs._save_studies("small", scheduler)
+    proposer = Proposer(pinned(), TEN)
+    scheduler = SimpleNamespace(
+        cells=[SimpleNamespace(proposer=proposer, cell=SimpleNamespace(id="dir/fedprox"))]
+    )
+    outputs._save_searches("small", scheduler)
     assert "optuna.db could not be written (DatabaseError" in capsys.readouterr().err

@@ -15,8 +15,8 @@ from pfl.engine.metrics import Accuracy, Evaluated, Metrics
 from pfl.engine.result import Hardware
 from pfl.run.trials import Record
 from pipeline.store.ledger import Ledger
+from pipeline.store.records import read_record
 from pipeline.store.refusals import Refusal, refuse
-from pipeline.store.rows import read_record
 from pipeline.store.verification import Verification
 from pipeline.sweep import verify as module
 from pipeline.sweep.verify import drawn
@@ -285,7 +285,7 @@ def test_a_sample_is_drawn_by_its_seed_from_rows_of_today_s_code_that_are_not_re
     refuse([Refusal("small", refused.cell, str(refused.seed), refused.key, checksum, "off")])
 
     def keys(count: int | None, seed: int) -> list[str]:
-        return [row.key for row, _ in drawn(["small"], count, seed).rows]
+        return [row.key for row, _ in drawn(["small"], count, seed).records]
 
     sample = drawn((), None, 0)
     assert sample.facts == {"drawn": len(current), "tables": 1, "candidates": len(current), "stale": 1}
@@ -303,7 +303,7 @@ def test_every_table_is_in_a_sample_of_as_many_rows_and_the_shortest_comes_first
     measured = replace(rows[0].measured, wall_seconds=0.1)
     other = replace(rows[0], table="other", result=replace(rows[0].success, measured=measured))
     PUBLISHED.with_name("other.jsonl").write_bytes(other.to_line() + b"\n")
-    assert [row.table for row, _ in drawn((), 2, 0).rows] == ["other", "small"]
+    assert [row.table for row, _ in drawn((), 2, 0).records] == ["other", "small"]
 
 
 @pytest.mark.usefixtures("project")

@@ -12,10 +12,10 @@ from pfl.core.files import read_lines
 from pfl.run.sources import Plugin
 from pfl.run.trials import Record, checked, checksum_of, split_checksum
 
-ROWS = "rows.jsonl"
+RECORDS = "rows.jsonl"
 """The records of a sweep's results, in the folder of the table."""
 
-Report = Callable[["Position", str], None]
+OnDamage = Callable[["Position", str], None]
 """Called with the position of a damaged line and the reason."""
 
 
@@ -89,27 +89,27 @@ def parse_record(content: bytes) -> Record:
         ValueError: the line is not a record.
     """
     try:
-        row = _object(content)
-        own = {"sources": row, "result": None if "error" in row else row}
-        return msgspec.convert({**row, **own}, Record)
+        values = _object(content)
+        own = {"sources": values, "result": None if "error" in values else values}
+        return msgspec.convert({**values, **own}, Record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"no record ({error})") from None
 
 
-def read_rows(
-    path: Path, report: Report = lambda *_: None
+def read_heads(
+    path: Path, on_damage: OnDamage = lambda *_: None
 ) -> Iterator[tuple[Position, RecordHead, str | None]]:
     """The records of a file with a correct checksum or none, with their checksums."""
     for line in read_lines(path):
         position = Position(path, line.number, line.offset, len(line.content))
         content, checksum = split_checksum(line.content)
         if checksum not in (None, checksum_of(content)):
-            report(position, "its checksum is not that of its content")
+            on_damage(position, "its checksum is not that of its content")
             continue
         try:
             yield position, decode(content), checksum
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            report(position, f"not a record ({error})")
+            on_damage(position, f"not a record ({error})")
 
 
 def key_in(line: bytes) -> str:
