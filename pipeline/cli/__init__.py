@@ -261,7 +261,7 @@ def import_trials_(
     """Start the search of a table from trials of other searches.
 
     The trials that fit are written to TABLE.prior.csv next to the table's file and replace those of an
-    earlier import. For example `pfl search import digits --from digits-search`.
+    earlier import. For example `pfl search import mine --from search.csv`.
     """
     from pipeline.sweep.prior import import_trials
 

@@ -66,7 +66,9 @@ def _checked(line: FileLine, where: str) -> Record:
         content, checksum = split_checksum(line.content)
         record = parse_record(content)
         expected = record.expected_key()
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except ValueError as error:
+        raise InvalidInput(where, "the line", f"a record of the ledger: {error}") from None
+    except (KeyError, TypeError, AttributeError):
         raise InvalidInput(where, "the line", "a record of the ledger") from None
     if checksum not in (None, wanted := checksum_of(content)):
         raise InvalidInput(

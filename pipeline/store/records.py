@@ -91,9 +91,12 @@ def parse_record(content: bytes) -> Record:
     try:
         values = _object(content)
         own = {"sources": values, "result": None if "error" in values else values}
-        return msgspec.convert({**values, **own}, Record)
+        record = msgspec.convert({**values, **own}, Record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"no record ({error})") from None
+    if not record.failed and all(client.accuracy is None for client in record.metrics.per_client):
+        raise ValueError("no client has an accuracy")
+    return record
 
 
 def read_heads(

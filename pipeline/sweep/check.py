@@ -90,8 +90,23 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
 def _check(name: str, whole: Table, table: Table) -> list[str]:
     warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
-        printed_cells(table)  # each cell is compared with at most one
+        _check_printed(table)
     return [f"{name}: {Extent.of(name, table).text}", *(f"{name}: {text}" for text in warnings)]
+
+
+def _check_printed(table: Table) -> None:
+    """Check that each cell is compared with at most one printed cell, of the quantity that it reports."""
+    rows = {row.id: row for row in table.methods}
+    for (column, row), printed in printed_cells(table).items():
+        for setting in [column] if column in table.settings else table.settings:
+            ours = table.evaluation.override(table.settings[setting].evaluation, rows[row].evaluation)
+            if ours.is_accuracy:
+                same, wanted = printed.is_accuracy, "an accuracy"
+            else:
+                same, wanted = printed.metric == ours.metric, ours.metric
+            if not same:
+                accepted = f"{wanted}, as evaluation.metric is {ours.metric}"
+                raise InvalidInput(f"cell {column}/{row}: published.metric", printed.metric, accepted)
 
 
 def check_searched(name: str, table: Table, whole: Table) -> None:

@@ -18,7 +18,7 @@ from pfl.data.partition import make_division
 from pfl.run.runs import Runs
 from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import load_part
-from pipeline.spec.paths import results_folder
+from pipeline.spec.paths import REPORTS, results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import Results, load_results
@@ -99,9 +99,13 @@ def collect(name: str) -> int:
 def lacking(name: str) -> str:
     """Why `collect` finds no cell."""
     whole = load_table(name)
-    if available_settings(whole):
-        return f"the ledger has no cell of the current code; `pfl ledger why {name}` lists the runs"
-    return f"its data are not here: {', '.join(dict.fromkeys(whole.datasets.values()))}"
+    if not available_settings(whole):
+        return f"its data are not here: {', '.join(dict.fromkeys(whole.datasets.values()))}"
+    held, published = "no cell of the current code", REPORTS / name
+    if any(record.phase == "search" for record in Ledger(current_sources(name)).rows(name)):
+        held = "only searches that are unfinished or of an earlier version"
+    why = f"the ledger has {held}; `pfl ledger why {name}` lists the runs"
+    return f"{why}; the published report is in {published}" if published.is_dir() else why
 
 
 def pending(name: str) -> Scheduler:

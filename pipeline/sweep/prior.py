@@ -10,7 +10,7 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
-from pfl.core.text import amount
+from pfl.core.text import amount, listed
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.csv_file import number, read_csv
 from pipeline.spec.paths import table_names
@@ -47,16 +47,18 @@ def import_trials(table: str, sources: Sequence[str]) -> list[str]:
     """
     wanted = cells(table, load_table(table))
     taken: list[PriorTrial] = []
-    lines = []
+    lines, outcomes = [], dict[str, list[str]]()
     for source in sources:
         searches, name = _searches(source), _name(source)
         for cell in wanted:
             known = [trial.params for trial in taken if trial.cell == cell.id]
             trials, comment = _fitting(cell, searches.get(cell.id), name, known)
             taken += trials
-            lines.append(f"{cell.id}: {amount(len(trials), 'trial')} of {name}{comment}")
+            outcome = f"{amount(len(trials), 'trial')} of {name}{comment}"
+            lines.append(f"{cell.id}: {outcome}")
+            outcomes.setdefault(outcome, []).append(cell.id)
     if not taken:
-        reasons = "; ".join(lines)
+        reasons = "; ".join(f"{listed(names)}: {outcome}" for outcome, names in outcomes.items())
         raise InvalidInput("--from", ", ".join(sources), f"a search with trials that fit ({reasons})")
     write_text(prior_file(table), prior_text(taken))
     return [*lines, f"{prior_file(table)}: {amount(len(taken), 'trial')}; commit it with the table"]

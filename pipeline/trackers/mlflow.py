@@ -10,7 +10,9 @@ import logging
 import math
 import os
 import secrets
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +53,12 @@ COLUMN = "column."
 
 MOST_RUNS = 50_000  # requested from MLflow, far more than a table has
 METRICS_PER_REQUEST = 900  # MLflow accepts 1000 metrics, parameters and tags together
+ARTIFACT_COLUMNS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+)
+"""The tables and columns of MLflow's database that hold addresses of artifacts."""
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
 
 
@@ -66,6 +74,7 @@ class MLflowTracker(Tracker):
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address and not database.exists():
             create(database)
+        self._database = None if address else database
         self._address = address or f"sqlite:///{database}"
         self._client = MlflowClient(self._address)
         self._experiment = self._open_experiment()
@@ -163,10 +172,13 @@ class MLflowTracker(Tracker):
 
     def _open_experiment(self) -> str:
         experiment = self._client.get_experiment_by_name(self.table)
+        here = (self.root.resolve() / "mlruns" / self.table).as_uri()
         if experiment is None:
             local = self._address.startswith("sqlite:")  # a server chooses where it keeps artifacts
-            location = (self.root.resolve() / "mlruns" / self.table).as_uri() if local else None
+            location = here if local else None
             return str(self._client.create_experiment(self.table, location, {"mlflow.experimentKind": KIND}))
+        if self._database and experiment.artifact_location != here:
+            _relocate(self._database, experiment.artifact_location, here)
         if experiment.lifecycle_stage == "deleted":
             self._client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
@@ -255,6 +267,18 @@ def create(database: Path) -> None:
         partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
         MlflowClient(f"sqlite:///{partial}").search_experiments()
         partial.replace(database)
+
+
+def _relocate(database: Path, before: str, now: str) -> None:
+    """Update the addresses of artifacts below a folder of a project that was moved or copied, because MLflow
+    stores absolute ones."""
+    with closing(sqlite3.connect(database)) as store, store:
+        for table, column in ARTIFACT_COLUMNS:
+            store.execute(
+                f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {column} = ? "
+                f"OR substr({column}, 1, ?) = ?",
+                [now, len(before) + 1, before, len(before) + 1, f"{before}/"],
+            )
 
 
 def _quieten() -> None:

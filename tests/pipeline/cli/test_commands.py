@@ -91,7 +91,7 @@ def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
     (project / "reports/tables/small").mkdir(parents=True)
     (project / "reports/tables/small/README.md").touch()
     why = "the ledger has no cell of the current code; `pfl ledger why small` lists the runs"
-    said = f"small: no cell to report: {why}\n"
+    said = f"small: no cell to report: {why}; the published report is in reports/tables/small\n"
     named, all_published = pfl("report", "small"), pfl("report", "--publish")
     assert (named.returncode, all_published.returncode) == (1, 0)
     assert named.stderr == all_published.stderr == said

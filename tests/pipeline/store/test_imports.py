@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.engine.metrics import json_ready
 from pfl.run.trials import Record
 from pipeline.store.imports import import_records
 from pipeline.store.ledger import Ledger
-from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
+from tests.pipeline.conftest import SOURCES, fake_run, metrics_of, scheduler_of
 from tests.pipeline.fake_results import failed_row
 from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
 from tests.pipeline.store.conftest import stamped
@@ -104,7 +105,11 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
         ({"config": {}}, "the line is not accepted; expected a record of the ledger"),
         ({"config": {"method": "fedavg", "hyperparameters": []}}, "the line is not accepted"),
         ({"metrics": []}, "the line is not accepted; expected a record of the ledger"),
-        ({"table": 5}, "the line is not accepted; expected a record of the ledger"),
+        ({"table": 5}, "a record of the ledger: no record (Expected `str`, got `int` - at `$.table`)"),
+        (
+            {"metrics": json_ready(dataclasses.replace(metrics_of(80), per_client=()))},
+            "a record of the ledger: no client has an accuracy",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):

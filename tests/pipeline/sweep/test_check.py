@@ -157,6 +157,29 @@ def test_a_cell_that_fits_several_printed_ones_is_named(project, edit):
     assert "give 'partition_arg', one of " in refusal(check_tables)
 
 
+@pytest.mark.parametrize(
+    ("metric", "printed", "said"),
+    [
+        ("seconds_per_sample", "", "accuracy is not accepted; expected seconds_per_sample, as"),
+        (
+            "pooled",
+            ", metric: seconds_per_sample",
+            "seconds_per_sample is not accepted; expected an accuracy, as",
+        ),
+    ],
+)
+def test_a_cell_is_not_compared_with_another_quantity(project, edit, metric, printed, said):
+    copy_numbers(project)
+    table = "3" if metric == "seconds_per_sample" else "7"
+    edit("clients: 5", f"published: {{paper: pfedsim, table: '{table}'}}\nclients: 5")
+    target = f"{{dataset: cifar10, partition: dirichlet, partition_arg: alpha=0.1{printed}}}"
+    edit('"dirichlet:0.5"', f'{{partition: "dirichlet:0.5", published: {target}}}')
+    edit("every: 1", f"every: 1, metric: {metric}")
+    edit("search: {trials: 4}\n", "")
+    expected = f"cell dir/fedavg: published.metric: {said} evaluation.metric is {metric}"
+    assert expected in refusal(check_tables)
+
+
 def test_a_check_imports_neither_ray_nor_a_sampler_nor_what_draws():
     code = (
         "import sys; from pipeline.sweep.check import check_tables; check_tables();"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from pipeline.report.table_report import write_report
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results
-from pipeline.sweep.collection import collect, in_memory, results, results_of
+from pipeline.sweep.collection import collect, in_memory, lacking, results, results_of
 from pipeline.sweep.train_sweep import sweep
 from tests.command import pfl
 from tests.pipeline import running
@@ -68,6 +69,20 @@ def test_a_seed_that_no_column_has_is_not_part_of_the_results():
     assert collect("small") == 2
     assert running.results()["subset"]["seeds"] == [0]
     assert ", one seed.\n" in (write_report("small") / "README.md").read_text()
+
+
+@pytest.mark.usefixtures("prepared")
+def test_a_ledger_with_an_earlier_search_says_so():
+    ledger = Ledger(SOURCES)
+    trial = in_memory("small", load_table("small"), ledger).cells[0].pinned.trial
+    earlier = replace(trial, phase="search", behaviour="fedavg-0")
+    for row in fake_run(earlier):
+        ledger.append(row)
+    assert collect("small") == 0
+    assert lacking("small") == (
+        "the ledger has only searches that are unfinished or of an earlier version; "
+        "`pfl ledger why small` lists the runs"
+    )
 
 
 @pytest.mark.usefixtures("half")

@@ -76,7 +76,7 @@ def test_the_same_trial_of_two_sources_is_taken_once(source):
 
 def test_without_the_pinned_configuration_accuracies_cannot_be_compared(project):
     other = search_csv(project, (0, 20, 70.0, {"lr": 0.07, "mu": 0.1}), (1, 20, 75.5, {"lr": 0.1, "mu": 0.2}))
-    with pytest.raises(InvalidInput, match=r"fedprox: 0 trials of .*: the pinned configuration is not"):
+    with pytest.raises(InvalidInput, match=r"'dir/fedprox': 0 trials of .*: the pinned configuration is not"):
         import_trials("small", [other])
     assert not prior_file("small").exists()
 
@@ -90,8 +90,16 @@ def test_without_the_pinned_configuration_accuracies_cannot_be_compared(project)
 )
 def test_a_search_that_cannot_use_them_takes_no_trials(source, edit, search, reason):
     edit("trials: 4", search)
-    with pytest.raises(InvalidInput, match=f"dir/fedprox: 0 trials of search.csv: {reason}"):
+    with pytest.raises(InvalidInput, match=f"'two/fedprox': 0 trials of search.csv: {reason}"):
         import_trials("small", [source])
+
+
+def test_cells_that_take_nothing_for_the_same_reason_are_one_entry(project):
+    other = search_csv(project, (0, 20, 70.0, PINNED), cell="other/fedprox")
+    cells_of_small = "'dir/fedavg', 'dir/fedprox', 'two/fedavg', 'two/fedprox'"
+    said = rf"trials that fit \({cells_of_small}: 0 trials of search.csv: no such cell\)$"
+    with pytest.raises(InvalidInput, match=said):
+        import_trials("small", [other])
 
 
 def test_a_file_of_another_kind_is_one_line(project):

@@ -196,6 +196,21 @@ def test_the_report_is_an_artifact_beside_the_cells(root):
     assert Path(path).read_text() == "second"
 
 
+def test_artifacts_of_a_project_that_was_moved_are_found_and_written_there(root):
+    before, moved = root / "before 1", root / "moved"
+    before.mkdir()
+    shutil.copy(root / "mlflow.db", before)
+    run = entered(before, ledger_row(CELL, clients=3))
+    before.rename(moved)
+    (moved / "report").mkdir()
+    (moved / "report/index.html").touch()
+    MLflowTracker(moved, "fake").report(moved / "report")
+    assert files(moved, run) == ["per_client.csv"]
+    (report,) = runs_of(moved, "report")
+    assert report.info.artifact_uri.startswith((moved / "mlruns/fake").as_uri())
+    assert not before.exists()
+
+
 def test_the_page_that_is_printed_shows_all_cells_in_colours_that_differ(root):
     enter(fake_results(methods=6, settings=2, seeds=1), root)
     colours = [run.data.tags["mlflow.runColor"] for run in runs_of(root, "cell")]
