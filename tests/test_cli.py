@@ -562,8 +562,10 @@ def test_code_that_only_runs_client_by_client_is_named_in_one_line(line, tmp_pat
     )
     scope = runpy.run_path(str(file), run_name="branches")
     monkeypatch.setitem(METHODS._added, "branches", scope["Branches"])
-    said = refused("run", "--method", "branches", *QUICK, "--backend", "stacked")
-    assert said.startswith(f"pfl: error: {file}:7: the stacked backend cannot run '{line}': ")
+    done = pfl("run", "--method", "branches", *QUICK, "--backend", "stacked")
+    assert done.returncode == 2
+    expected = f"pfl: error: {file}:7: the stacked backend cannot run '{line}': "
+    assert (done.stderr.startswith(expected), len(done.stderr.splitlines())) == (True, 1)
     assert pfl("run", "--method", "branches", *QUICK, "--backend", "loop").returncode == 0
 
 
