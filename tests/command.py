@@ -32,6 +32,14 @@ def pfl(*arguments: str) -> CompletedProcess[str]:
     return CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
+def refused(*arguments: str) -> str:
+    """The line with which ``pfl`` refuses these arguments, all that it prints."""
+    done = pfl(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
 def python(
     *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, check: bool = True
 ) -> CompletedProcess[str]:

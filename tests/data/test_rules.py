@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytest
@@ -46,13 +47,18 @@ def test_a_partition_rule_meets_a_rule_of_the_kit(partition, rule):
 
 
 @pytest.mark.parametrize(
-    "spec", ["dirichlet:0.1", "dirichlet:0.1,uncapped", "blocks:2", "pathological:2", "shards:2"]
+    ("spec", "images"),
+    [
+        *((spec, 4000) for spec in ("dirichlet:0.1", "dirichlet:0.1,uncapped", "blocks:2", "shards:2")),
+        ("pathological:2", 4000),
+        ("dirichlet_train:0.5", 3000),
+    ],
 )
 @pytest.mark.parametrize("clients", [10, 37])
-def test_no_sample_is_used_twice_and_none_is_left_over(spec, clients, data):
+def test_no_sample_is_used_twice_and_none_is_left_over(spec, images, clients, data):
     partition = make_partition(spec, data, clients)
     used = np.concatenate(partition.train + partition.test)
-    np.testing.assert_array_equal(np.sort(used), np.arange(4000))
+    np.testing.assert_array_equal(np.sort(used), np.arange(images))
 
 
 @pytest.mark.parametrize(
@@ -93,12 +99,6 @@ def test_an_option_outside_of_a_dataclass_is_refused(data, monkeypatch):
 
 
 # ---- B: dirichlet --------------------------------------------------------------------------------------
-
-
-def test_without_the_test_images_every_training_image_is_used_once_and_no_other(data):
-    partition = make_partition("dirichlet_train:0.5", data, 20)
-    used = np.concatenate(partition.train + partition.test)
-    np.testing.assert_array_equal(np.sort(used), np.arange(data.n_train))
 
 
 def test_too_few_training_images_for_the_minimum_of_every_client_are_one_line(labelled):
@@ -192,27 +192,19 @@ def test_the_cosines_of_pathological_clients_take_few_values(labelled):
 # ---- C: blocks -----------------------------------------------------------------------------------------
 
 
-# (classes, classes of a client) for 20 clients: how many clients share a set of classes, and its size
 # (methods-partitions.md, section 5)
-BLOCKS = {
-    (10, 2): [(4, 2)] * 5,
-    (10, 3): [(6, 3)] * 3 + [(2, 1)],
-    (10, 4): [(8, 4)] * 2 + [(4, 2)],
-    (100, 10): [(2, 10)] * 10,
-    (100, 15): [(3, 15)] * 6 + [(2, 10)],
-    (100, 20): [(4, 20)] * 5,
-    (200, 20): [(2, 20)] * 10,
-    (200, 30): [(3, 30)] * 6 + [(2, 20)],
-    (200, 40): [(4, 40)] * 5,
-}
-
-
-@pytest.mark.parametrize(("classes", "each"), BLOCKS)
+@pytest.mark.parametrize(
+    ("classes", "each"),
+    [*product([10], [2, 3, 4]), *product([100], [10, 15, 20]), *product([200], [20, 30, 40])],
+)
 def test_blocks_are_the_groups_of_pfedcs(classes, each, labelled):
     data = labelled(np.repeat(np.arange(classes), 60_000 // classes))
     sets = [tuple(sorted(held)) for held in classes_of(make_partition(f"blocks:{each}", data, 20), data)]
     groups = [(sets.count(held), len(held)) for held in dict.fromkeys(sets)]
-    assert groups == BLOCKS[classes, each]
+    # Blocks of ``each`` classes and, in proportion, of the 20 clients; the last has what is left of both.
+    whole, rest = divmod(classes, each)
+    members = 20 * each // classes
+    assert groups == [(members, each)] * whole + [(20 - members * whole, rest)] * bool(rest)
 
 
 def test_the_last_client_of_a_block_is_the_largest_and_no_other_has_an_average_share(labelled):
@@ -442,30 +434,15 @@ def test_a_part_without_a_client_s_only_class_is_named(part, labels, labelled):
         make_partition("classes_client:1,size=5,test_size=5", data, 9)
 
 
-def test_a_data_set_without_a_test_set_is_refused(labelled):
-    with pytest.raises(InvalidInput, match="test set"):
-        make_partition("dirichlet_client:0.1", labelled([0, 1] * 500), 4)
+@pytest.mark.parametrize(
+    ("rule", "needs"), [("dirichlet_client:0.1", "test set"), ("writer", "writers"), ("domain", "domains")]
+)
+def test_a_data_set_without_what_a_rule_reads_is_refused(rule, needs, labelled):
+    with pytest.raises(InvalidInput, match=needs):
+        make_partition(rule, labelled([0, 1] * 500), 4)
 
 
 # ---- F, G: writer, domain ------------------------------------------------------------------------------
-
-
-def test_every_writer_is_a_client(data):
-    partition = make_partition("writer", data, None)
-    assert partition.clients == 100
-    for train, test in zip(partition.train, partition.test, strict=True):
-        assert len(set(data.columns["writer"][np.concatenate((train, test))])) == 1
-    assert sizes(partition).sum() == 4000
-
-
-def test_writers_with_too_few_samples_are_left_out_and_a_number_of_clients_is_drawn(labelled):
-    data = labelled([0, 1] * 10, columns={"writer": np.array([7] * 8 + [8] * 8 + [9] * 4)})
-    partition = make_partition("writer,min=5", data, None)
-    assert partition.clients == 2
-    assert partition.notes == ("clients: '7', '8'",)
-    assert make_partition("writer", data, 1).clients == 1
-    with pytest.raises(InvalidInput, match="clients: 4 is not accepted; expected at most 3"):
-        make_partition("writer", data, 4)
 
 
 def test_every_client_has_one_domain_and_every_domain_equally_many_clients(data):
@@ -475,12 +452,6 @@ def test_every_client_has_one_domain_and_every_domain_equally_many_clients(data)
     domains = [set(data.columns["domain"][np.concatenate(pair)]) for pair in pairs]
     assert domains == [{name} for name in "abcd" for _ in range(20)]
     assert sizes(partition).sum() == 4000
-
-
-@pytest.mark.parametrize(("rule", "needs"), [("writer", "writers"), ("domain", "domains")])
-def test_a_data_set_without_writers_or_domains_is_refused(rule, needs, labelled):
-    with pytest.raises(InvalidInput, match=needs):
-        make_partition(rule, labelled([0, 1] * 50), None)
 
 
 def test_clients_that_do_not_divide_over_the_domains_are_refused(data):

@@ -57,6 +57,10 @@ def simulated(method, execution=Execution()):
         ("phases", (Phase(repeat=None),), "Phase(repeat): None is not accepted; expected a positive integer"),
         ("phases", (Phase(loss=1.0),), "Phase(loss): 1.0 is not accepted; expected a function or None"),
         ("adaptation", Phase(), "a return value of type Phase is not accepted; expected a tuple of"),
+        ("client_network", lambda *_: None, "expected a Network, optionally with"),
+        ("client_network", lambda *_: torch.nn.Linear(64, 10), "expected a Network, optionally with"),
+        ("warnings", "mu is 0", "expected a tuple of lines"),
+        ("warnings", None, "expected a tuple of lines"),
         ("client_groups", ["new"], "a return value of type list is not accepted; expected a mapping from"),
         ("client_groups", {"new": [True] * 4}, "new: a value of type list .* a bool tensor of shape (4,)"),
         ("client_groups", {"new": torch.tensor([0, 1])}, "new: a tensor of shape (2,) and torch.int64 is"),
@@ -226,18 +230,6 @@ def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline)
         f"Wrong.headline: {headline} is not accepted; expected post_aggregation or post_local; "
         "adapted requires phases from the hook adaptation"
     )
-
-
-@pytest.mark.parametrize("network", [None, torch.nn.Linear(64, 10)])
-def test_clients_have_a_network_with_extractor_and_head(network):
-    with pytest.raises(InvalidInput, match=r"^Wrong\.client_network: .* expected a Network, optionally with"):
-        simulated(returning("client_network", lambda *_: network))
-
-
-@pytest.mark.parametrize("lines", ["mu is 0", None])
-def test_warnings_are_several_lines(lines):
-    with pytest.raises(InvalidInput, match=r"^Wrong\.warnings: .* expected a tuple of lines"):
-        simulated(returning("warnings", lines))
 
 
 def test_a_hyperparameter_outside_of_a_dataclass_is_refused():

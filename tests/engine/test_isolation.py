@@ -1,4 +1,4 @@
-"""A simulation depends on nothing around it, and changes nothing there."""
+"""A simulation depends on nothing around it, and changes nothing there; its randomness is keyed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pfl.core.config import Execution
+from pfl.core.rng import generator, integer_seed
 from pfl.methods import METHODS
 from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
@@ -47,3 +48,9 @@ def test_threads_are_those_of_the_trial_and_afterwards_as_before(threads, datase
     )
     assert set(within) == {threads}
     assert torch.get_num_threads() == before
+
+
+def test_every_part_of_the_key_counts():
+    keys = [(0, "a", 0, 0), (1, "a", 0, 0), (0, "b", 0, 0), (0, "a", 1, 0), (0, "a", 0, 1)]
+    assert len({float(generator(*key).random()) for key in keys}) == len(keys)
+    assert len({integer_seed(*key) for key in keys}) == len(keys)

@@ -1,7 +1,8 @@
-"""What is measured after every round of a simulation."""
+"""What is measured after every round of a simulation, and what a simulation measures of itself."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
+from pfl.methods.fedfomo import FedFomo
 from pfl.run.simulate import simulate
 
 CONFIG = Config(method="fedavg", model="cnn_digits", rounds=4, epochs=1, participation=0.5, eval_every=1)
@@ -93,3 +95,30 @@ def test_a_configuration_may_ask_how_alike_the_clients_are():
         assert torch.tensor(matrix).shape == (4, 4)
     assert [similarities["cs"][client][client] for client in range(4)] == pytest.approx([1.0] * 4)
     assert run().metrics.similarities is None
+
+
+EVALUATION = 1e6
+
+
+def test_train_seconds_are_those_of_all_that_clients_compute_for_the_method(dataset, partition, monkeypatch):
+    """On a clock that only a validation and an evaluation move on: FedFomo's time includes its validation."""
+    now, validations = [0.0], [0]
+    validated, scored = FedFomo._validation_loss, FedFomo.scores
+
+    def validation_loss(self, client, batch):
+        now[0] += 1
+        validations[0] += 1
+        return validated(self, client, batch)
+
+    def scores(self, client, x, logits):
+        now[0] += EVALUATION
+        return scored(self, client, x, logits)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(FedFomo, "_validation_loss", validation_loss)
+    monkeypatch.setattr(FedFomo, "scores", scores)
+    config = Config(method="fedfomo", rounds=2, epochs=1, eval_every=1, participation=1.0)
+    measured = simulate(config, dataset, partition)[0].measured
+    assert validations[0] > 0
+    assert measured.train_seconds == validations[0]
+    assert measured.wall_seconds > EVALUATION

@@ -35,6 +35,7 @@ def test_dense_with_own_weight_changes_only_its_rows():
 
 CLIENTS, PRESENT = 6, torch.tensor([1, 4])
 MEAN = Average(torch.tensor([0.25, 0.75]))
+BLENDED = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
 
 
 @pytest.fixture
@@ -69,20 +70,13 @@ def test_a_sum_of_averages_is_an_average_that_is_stored_once(server):
 
 def test_an_average_in_a_sum_reads_the_old_value_before_it_is_replaced(server):
     server.store.share("head.bias", torch.full((4,), 100.0).double())
-    blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
-    assert biases(server, 0.5 * MEAN + 0.5 * blended)[0] == pytest.approx(13.25 / 2 + (6.4 + 50) / 2)
+    assert biases(server, 0.5 * MEAN + 0.5 * BLENDED)[0] == pytest.approx(13.25 / 2 + (6.4 + 50) / 2)
 
 
-def test_an_average_with_own_weight_keeps_a_share_of_each_client_s_stored_value(server):
-    blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
-    expected = [6.4 + 0.5 * stored for stored in range(CLIENTS)]
-    assert biases(server, blended) == pytest.approx(expected)
-
-
-def test_an_average_with_own_weight_in_a_sum_keeps_a_share_of_each_client_s_stored_value(server):
-    blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
-    expected = [13.25 / 2 + (6.4 + 0.5 * stored) / 2 for stored in range(CLIENTS)]
-    assert biases(server, 0.5 * MEAN + 0.5 * blended) == pytest.approx(expected)
+@pytest.mark.parametrize(("matrix", "share"), [(BLENDED, 1.0), (0.5 * MEAN + 0.5 * BLENDED, 0.5)])
+def test_an_average_with_own_weight_keeps_a_share_of_each_client_s_stored_value(matrix, share, server):
+    expected = [(1 - share) * 13.25 + share * (6.4 + 0.5 * stored) for stored in range(CLIENTS)]
+    assert biases(server, matrix) == pytest.approx(expected)
 
 
 def test_a_sum_changes_the_rows_that_its_terms_change_and_no_others(server):

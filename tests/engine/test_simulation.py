@@ -112,20 +112,15 @@ def test_a_simulation_that_pauses_ignores_the_checkpoint_of_a_later_round(datase
     assert part.metrics.rounds == whole.metrics.rounds[:2]
 
 
-def test_the_checkpoint_of_another_simulation_is_refused(dataset, partition, tmp_path):
-    execution = Execution(checkpoint_dir=str(tmp_path))
-    simulate(CONFIG, dataset, partition, (0,), execution)
-    with pytest.raises(InvalidInput, match=r"^checkpoint: .* or one with a checkpoint of this simulation"):
-        simulate(dataclasses.replace(CONFIG, lr=0.2), dataset, partition, (0,), execution)
-
-
-def test_the_checkpoint_of_other_images_is_refused(dataset, partition, tmp_path):
+def test_the_checkpoint_of_another_configuration_or_of_other_images_is_refused(dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path))
     simulate(CONFIG, dataset, partition, (0,), execution)
     negatives = dataclasses.replace(dataset, images=255 - dataset.images, checksum="negatives")
     split = dataclasses.replace(partition, data_checksum=negatives.checksum)
-    with pytest.raises(InvalidInput, match=r"^checkpoint: .* or one with a checkpoint of this simulation"):
-        simulate(CONFIG, negatives, split, (0,), execution)
+    said = r"^checkpoint: .* or one with a checkpoint of this simulation"
+    for other in ((dataclasses.replace(CONFIG, lr=0.2), dataset, partition), (CONFIG, negatives, split)):
+        with pytest.raises(InvalidInput, match=said):
+            simulate(*other, (0,), execution)
 
 
 def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partition):

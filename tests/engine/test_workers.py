@@ -36,28 +36,28 @@ def test_work_is_divided_and_returned_in_order(items):
     assert {*processes} != {parent}
 
 
-def test_an_exception_in_a_worker_is_raised_in_the_simulation():
+def refuse() -> None:
+    raise InvalidInput("lr", 3, "a smaller one")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "said"),
+    [(refuse, InvalidInput, "a smaller one"), (die, MemoryError, "smaller --workers")],
+)
+def test_the_end_of_a_worker_is_an_exception_in_the_simulation(end, error, said):
     parent = os.getpid()
 
     def work(k: int) -> int:
         if os.getpid() != parent:
-            raise InvalidInput("lr", 3, "a smaller one")
+            end()
         return k
 
-    with pytest.raises(InvalidInput, match="a smaller one"):
-        Workers(2).map("failing", _slow_in(parent, work), [1.0] * 8)
-
-
-def test_a_killed_worker_is_reported_as_missing_memory():
-    parent = os.getpid()
-
-    def work(k: int) -> int:
-        if os.getpid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return k
-
-    with pytest.raises(MemoryError, match="smaller --workers"):
-        Workers(2).map("killed", _slow_in(parent, work), [1.0] * 8)
+    with pytest.raises(error, match=said):
+        Workers(2).map(end.__name__, _slow_in(parent, work), [1.0] * 8)
 
 
 def _slow_in(parent: int, work):

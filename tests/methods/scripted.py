@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,8 +16,8 @@ from pfl.engine.simulation import Simulation
 from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import simulation_of
 
-Script = Callable[[str, int, int], float]
-"""What training adds to every parameter, for (purpose, round, client)."""
+Script = Callable[[str, int, int], float] | Sequence[float]
+"""What training adds to every parameter, for (purpose, round, client), or for each client at any time."""
 
 
 class Scripted(LoopBackend):
@@ -30,7 +30,7 @@ class Scripted(LoopBackend):
     initial: dict[str, Tensor]
 
     def __init__(self, script: Script):
-        self.script = script
+        self.script = script if callable(script) else lambda _purpose, _round, client: script[client]
 
     def train(self, task: Task) -> Trained:
         changes = [self.script(task.purpose, task.round, client) for client in task.clients]

@@ -9,10 +9,6 @@ from tests.methods.scripted import history, models, numbers, scripted
 CHANGES = [1.0, -2.0, 3.0]  # clients 0 and 1 miss one and two aggregations, client 2 none
 
 
-def change(_purpose, _round, client):
-    return CHANGES[client]
-
-
 def events(schedule, clients, stragglers, rounds):
     """(dispatched, arriving) clients of each round."""
     simulation = scripted(
@@ -58,14 +54,14 @@ def test_one_client_at_least_is_punctual():
 
 
 def test_fedavg_async_averages_stale_models_as_they_are():
-    simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
+    simulation = scripted("fedavg_async", CHANGES, [12, 12, 12], stragglers=2)
     observed = [first for first, *_ in history(simulation, 4)]
     # 3; (0 + 1, 3 + 3) / 2; (0 - 2, 3.5 + 3) / 2; (3.5 + 1, 2.25 + 3) / 2
     assert observed == pytest.approx([3, 3.5, 2.25, 4.875])
 
 
 def test_fedavg_async_weighs_by_size():
-    simulation = scripted("fedavg_async", change, [10, 12, 30], stragglers=1)
+    simulation = scripted("fedavg_async", CHANGES, [10, 12, 30], stragglers=1)
     for _ in range(2):
         simulation.advance()
     first = (12 * -2 + 30 * 3) / 42
@@ -73,7 +69,7 @@ def test_fedavg_async_weighs_by_size():
 
 
 def test_per_fedavg_of_the_authors_code_takes_two_steps_on_each_batch():
-    simulation = scripted("fedavg_async", change, [12, 12, 12], repeat=2)
+    simulation = scripted("fedavg_async", CHANGES, [12, 12, 12], repeat=2)
     (phase,) = simulation.program.method.phases(simulation.runs[0].server)
     assert phase.repeat == 2
 
@@ -82,12 +78,12 @@ def test_per_fedavg_of_the_authors_code_takes_two_steps_on_each_batch():
     ("schedule", "expected"), [("text", [3, 6, 9, 12]), ("code", [3, 6, (7 + 9) / 2, (6 + 11) / 2])]
 )
 def test_fedavg_sync_discards_late_models(schedule, expected):
-    simulation = scripted("fedavg_sync", change, [12, 12, 12], stragglers=2, schedule=schedule)
+    simulation = scripted("fedavg_sync", CHANGES, [12, 12, 12], stragglers=2, schedule=schedule)
     assert [first for first, *_ in history(simulation, 4)] == pytest.approx(expected)
 
 
 def test_clients_hold_what_they_trained_last_also_in_flight():
-    simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
+    simulation = scripted("fedavg_async", CHANGES, [12, 12, 12], stragglers=2)
     for _ in range(2):
         simulation.advance()
     server = simulation.runs[0].server
@@ -96,7 +92,7 @@ def test_clients_hold_what_they_trained_last_also_in_flight():
 
 
 def test_traffic_is_a_model_for_each_dispatch_and_each_arrival():
-    simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
+    simulation = scripted("fedavg_async", CHANGES, [12, 12, 12], stragglers=2)
     run = simulation.runs[0]
     model = 4 * run.server.scalars("all")
     simulation.advance()

@@ -1,23 +1,28 @@
-"""Every built-in method meets every rule of the kit."""
+"""Every built-in method meets every rule of the kit; and what else holds for all of them."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+import pfl
 from pfl.core.families import FAMILIES
 from pfl.engine.method import Method
+from pfl.engine.simulation import BYTES_PER_SCALAR
 from pfl.methods import METHODS
 from pfl.methods.fedfomo import FedFomo
 from pfl.methods.fedgen import FedGen
 from pfl.methods.fedrep import FedRep
 from pfl.methods.pfedme import PFedMe
+from pfl.run.simulate import simulate
 from pfl.testing import check_method
 from pfl.testing.method_kit import KIT
-from tests.conftest import SAMPLE
+from tests.conftest import CONFIG, SAMPLE
 from tests.methods.toy import after_rounds
 
 ALL = tuple(METHODS)
@@ -75,3 +80,40 @@ def test_local_batch_norm_statistics_are_what_each_client_trained(method, datase
     _, server = after_rounds(method, dataset, partition, 1, bn_stats="local")
     for name in server.groups["bn_stats"]:
         assert torch.equal(server.store[name][server.participants], server.trained[name])
+
+
+READ_THE_HEAD = ("fedgen", "pfedcs", "pfedsim")
+REQUIRE_OTHER_NETWORKS = ("fedap", "fedsimsup")
+
+
+def without_bias(shape, classes):
+    extractor = nn.Sequential(nn.Flatten(), nn.Linear(shape[1] * shape[2], 16), nn.ReLU())
+    return pfl.Network(extractor, nn.Linear(16, classes, bias=False))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        name if name in READ_THE_HEAD else pytest.param(name, marks=pytest.mark.slow)
+        for name in METHODS
+        if name not in REQUIRE_OTHER_NETWORKS
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pfl.core.errors.OptionWarning")
+def test_a_method_trains_a_head_without_a_bias(method):
+    options = {"clients": 4, "rounds": 3, "epochs": 1, "participation": 1.0, "progress": False}
+    (run,) = pfl.simulate(method, "digits", model=without_bias, **options)
+    assert run.metrics.rounds[-1].round == 3
+
+
+WHOLE = ("clusterfl", "ditto", "feddyn", "fedprox", "fedupdate")
+WHOLE += ("fesem", "perfedavg", "pfedhn", "pfedme", "pfedsim")
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_a_participant_receives_a_model_and_sends_one(method, dataset, partition):
+    config = dataclasses.replace(CONFIG, method=method, rounds=2, participation=1.0, bn_stats="mixed")
+    (fedavg,) = simulate(dataclasses.replace(config, method="fedavg"), dataset, partition)
+    (result,) = simulate(config, dataset, partition)
+    assert result.metrics.bytes_down == fedavg.metrics.bytes_down > partition.clients * 2 * BYTES_PER_SCALAR
+    assert result.metrics.bytes_up == fedavg.metrics.bytes_up

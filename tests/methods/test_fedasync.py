@@ -23,9 +23,7 @@ def test_the_weight_of_an_arrival_falls_with_its_staleness(method, expected):
 
 def after_three_rounds(sizes, **hyper):
     """Clients 0 and 1 add 1 and -2 and miss one and two aggregations; client 2 adds 3."""
-    simulation = scripted(
-        "fedasync", lambda _, __, client: [1.0, -2.0, 3.0][client], sizes, stragglers=2, **hyper
-    )
+    simulation = scripted("fedasync", [1.0, -2.0, 3.0], sizes, stragglers=2, **hyper)
     return [first for first, *_ in history(simulation, 3)]
 
 

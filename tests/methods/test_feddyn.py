@@ -15,9 +15,7 @@ from tests.methods.scripted import models, scripted
 
 def test_the_drift_of_the_participants_accumulates_and_corrects_the_mean():
     # Client k moves by k + 1 in every round; two of four take part.
-    simulation = scripted(
-        "feddyn", lambda _purpose, _round, client: client + 1.0, [6, 12, 6, 8], participation=0.5
-    )
+    simulation = scripted("feddyn", [1.0, 2.0, 3.0, 4.0], [6, 12, 6, 8], participation=0.5)
     server = simulation.runs[0].server
     drift, model = [0.0] * 4, 0.0
     for _ in range(4):

@@ -12,7 +12,7 @@ from tests.methods.toy import after_rounds
 
 def test_a_change_is_divided_by_the_client_s_steps():
     # 16 and 48 samples in batches of 16, two epochs: 2 and 6 steps. The clients move by 1 and 3.
-    simulation = scripted("fednova", lambda _purpose, _round, client: (1.0, 3.0)[client], [16, 48])
+    simulation = scripted("fednova", [1.0, 3.0], [16, 48])
     simulation.advance()
     effective = 2 / 4 + 6 * 3 / 4
     assert models(simulation) == pytest.approx([effective * (1 / 4 / 2 + 3 / 4 * 3 / 6)] * 2)

@@ -17,7 +17,7 @@ from tests.methods.scripted import numbers, scripted
 
 
 def test_the_weight_of_the_past_grows_with_every_training():
-    simulation = scripted("fedphp", lambda _p, _r, client: client + 1.0, [6, 12, 6, 8], participation=0.5)
+    simulation = scripted("fedphp", [1.0, 2.0, 3.0, 4.0], [6, 12, 6, 8], participation=0.5)
     server = simulation.runs[0].server
     server.config = dataclasses.replace(server.config, rounds=4)  # each client is expected to train twice
     history, trainings, model = [0.0] * 4, [0] * 4, 0.0

@@ -59,10 +59,7 @@ def test_an_absent_client_keeps_its_cluster_and_gets_its_model():
 
 
 def test_more_clusters_than_uploads_wait_for_clients_to_fill_them():
-    def script(_purpose, _round, client):
-        return 10.0 * client
-
-    simulation = scripted("fesem", script, SIZES, participation=0.34, clusters=6)
+    simulation = scripted("fesem", range(0, 60, 10), SIZES, participation=0.34, clusters=6)
     centres = simulation.runs[0].server.state["centres"]
     simulation.advance()
     assert centres.isfinite().all(1).sum() == 2

@@ -16,9 +16,7 @@ OPPOSITE = math.exp(-1) / (math.e + math.exp(-1))  # S~ of S = -1; that of S = 1
 
 
 def run(method, rounds, **hyper):
-    simulation = scripted(
-        method, lambda _, __, client: [1.0, -2.0, 3.0][client], [12, 12, 12], stragglers=2, **hyper
-    )
+    simulation = scripted(method, [1.0, -2.0, 3.0], [12, 12, 12], stragglers=2, **hyper)
     return simulation, [first for first, *_ in history(simulation, rounds)]
 
 

@@ -1,4 +1,4 @@
-"""What FedBN, FedBABU and FedUpdate keep to themselves, train and send."""
+"""What FedBN, FedBABU, FedUpdate and LG-FedAvg keep to themselves, train and send."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_a_client_adapts_is_discarded(method, dataset, partition):
 
 @pytest.mark.parametrize("method", ["fedbabu", "fedupdate", "perfedavg"])
 def test_uploads_are_averaged_uniformly(method):
-    simulation = scripted(method, lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12])
+    simulation = scripted(method, [1.0, 4.0], [6, 12])
     simulation.advance()
     name = "extractor.conv1.bias"
     moved = simulation.runs[0].server.store[name] - simulation.backend.initial[name]
@@ -86,3 +86,17 @@ def test_fedupdate_evaluates_the_average_when_it_takes_no_step(dataset, partitio
     )
     accuracies = simulation.runs[0].history[-1].moments
     assert accuracies["adapted"] == accuracies["post_aggregation"]
+
+
+def test_the_head_is_shared_and_the_extractor_is_personal(dataset, partition):
+    _, server = after_rounds("lgfedavg", dataset, partition, 2, participation=1.0)
+    _, fedper = after_rounds("fedper", dataset, partition, 2, participation=1.0)
+    for name in server.groups.trainable:
+        assert server.store.shared(name) == (name in server.groups["head"])
+        assert server.store.shared(name) != fedper.store.shared(name)
+
+
+def test_more_of_the_last_layers_may_be_global(dataset, partition):
+    _, server = after_rounds("lgfedavg", dataset, partition, 2, hyperparameters={"layers": 2})
+    shared = {name for name in server.groups.trainable if server.store.shared(name)}
+    assert shared == {"extractor.fc2.weight", "extractor.fc2.bias", "head.weight", "head.bias"}

@@ -29,28 +29,26 @@ def server(heads=((0.0,), (1.0,), (3.0,)), sizes=None, round=1, rounds=10, parti
     )
 
 
+def weights(distances, sizes, members=None, **hyper):
+    """Of a client whose heads are at these distances; ``members`` of its cluster, by default everybody."""
+    chosen = torch.tensor([members or [True] * len(distances)])
+    return PFedCS(**hyper)._weights(tensor([distances]), chosen, tensor(sizes))[0].tolist()
+
+
 def test_similarity_weights_fall_with_the_distance_and_all_weights_sum_to_one():
     # Distances 0 (itself), 0.2, 0.5, 0.9: mean 0.4, so the first term is (0.9 - D) / (4 * 0.5).
-    weights = PFedCS(similarity=0.5)._weights(
-        tensor([[0, 0.2, 0.5, 0.9]]), torch.ones(1, 4, dtype=torch.bool), tensor([1, 1, 1, 1])
-    )
-    assert weights[0].tolist() == pytest.approx([0.35, 0.3, 0.225, 0.125])
+    shares = weights([0, 0.2, 0.5, 0.9], [1, 1, 1, 1], similarity=0.5)
+    assert shares == pytest.approx([0.35, 0.3, 0.225, 0.125])
 
 
 def test_sizes_count_as_much_as_similarity_does_not():
-    weights = PFedCS(similarity=0.25)._weights(
-        tensor([[0, 1, 0.5]]), torch.tensor([[True, True, False]]), tensor([10, 30, 99])
-    )
-    assert weights[0].tolist() == pytest.approx([0.25 + 0.75 * 0.25, 0.75 * 0.75, 0])
+    shares = weights([0, 1, 0.5], [10, 30, 99], [True, True, False], similarity=0.25)
+    assert shares == pytest.approx([0.25 + 0.75 * 0.25, 0.75 * 0.75, 0])
 
 
 def test_equal_distances_weigh_the_same():
-    everybody = torch.ones(1, 3, dtype=torch.bool)
-    weights = PFedCS(similarity=1.0)._weights(tensor([[0, 0, 0]]), everybody, tensor([1, 5, 9]))
-    assert weights[0].tolist() == pytest.approx([1 / 3] * 3)
-    alone = torch.tensor([[True, False, False]])
-    weights = PFedCS(similarity=0.5)._weights(tensor([[0, 0.3, 1]]), alone, tensor([1, 5, 9]))
-    assert weights[0].tolist() == pytest.approx([1, 0, 0])
+    assert weights([0, 0, 0], [1, 5, 9], similarity=1.0) == pytest.approx([1 / 3] * 3)
+    assert weights([0, 0.3, 1], [1, 5, 9], [True, False, False], similarity=0.5) == pytest.approx([1, 0, 0])
 
 
 def test_distances_are_relative_to_the_farthest_of_the_row():
@@ -81,10 +79,9 @@ def test_heads_of_one_direction_are_at_no_distance_when_rows_have_length_one():
 
 
 def test_the_farthest_member_has_a_share_where_d_max_is_the_rows():
-    weights = PFedCS(similarity=1.0, farthest="row")._weights(
-        tensor([[0, 0.2, 0.5, 1.0]]), torch.tensor([[True, True, True, False]]), tensor([1, 1, 1, 1])
-    )
-    assert weights[0].tolist() == pytest.approx([1 / 2.3, 0.8 / 2.3, 0.5 / 2.3, 0])
+    near = [True, True, True, False]
+    shares = weights([0, 0.2, 0.5, 1.0], [1, 1, 1, 1], near, similarity=1.0, farthest="row")
+    assert shares == pytest.approx([1 / 2.3, 0.8 / 2.3, 0.5 / 2.3, 0])
 
 
 def test_fixed_random_collaborators_are_the_same_in_every_round():
@@ -185,9 +182,8 @@ def test_the_teacher_is_followed_through_the_current_extractor_and_learns_nothin
     assert net.teacher.weight.grad is None
     # Through the head alone: what the teacher adds is gamma (model - teacher).
     by_hand = (log_model.exp() - tensor([[1, 0], [0, 1]])) / 2 + (log_model.exp() - teacher)
-    assert net.extractor.weight.grad.item() == pytest.approx(
-        (by_hand[:, 0] * tensor([0.5, -1.0])).sum().item()
-    )
+    expected = (by_hand[:, 0] * tensor([0.5, -1.0])).sum()
+    assert net.extractor.weight.grad.item() == pytest.approx(expected.item())
 
 
 def test_heads_travel_in_the_first_stage_only():

@@ -29,7 +29,7 @@ def test_theta_goes_on_from_the_batch_before_and_w_follows_it():
 
 
 def test_the_server_steps_beta_times_to_the_size_weighted_mean():
-    simulation = scripted("pfedme", lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12], beta=2.0)
+    simulation = scripted("pfedme", [1.0, 4.0], [6, 12], beta=2.0)
     simulation.advance()
     assert models(simulation) == pytest.approx([2 * 3.0, 2 * 3.0])  # the mean is (1 * 6 + 4 * 12) / 18
     simulation.advance()
@@ -37,17 +37,13 @@ def test_the_server_steps_beta_times_to_the_size_weighted_mean():
 
 
 def test_the_mean_may_have_equal_weights_as_in_the_paper():
-    simulation = scripted(
-        "pfedme", lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12], beta=2.0, weights="equal"
-    )
+    simulation = scripted("pfedme", [1.0, 4.0], [6, 12], beta=2.0, weights="equal")
     simulation.advance()
     assert models(simulation) == pytest.approx([2 * 2.5, 2 * 2.5])
 
 
 def test_everybody_may_train_while_only_those_drawn_are_averaged():
-    simulation = scripted(
-        "pfedme", lambda _purpose, _round, client: float(client), [12] * 4, participation=0.5, all_train=True
-    )
+    simulation = scripted("pfedme", range(4), [12] * 4, participation=0.5, all_train=True)
     simulation.advance()
     server = simulation.runs[0].server
     assert server.participants.tolist() == [0, 1, 2, 3]

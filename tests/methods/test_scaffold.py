@@ -16,7 +16,7 @@ LR, STEPS = 0.05, 2  # of `scripted`: 16 samples in batches of 16, for two epoch
 
 def test_variates_are_the_mean_gradients_of_the_last_local_training():
     # Two of four clients take part; client k moves by k + 1 in every round.
-    simulation = scripted("scaffold", lambda _p, _r, client: client + 1.0, [16] * 4, participation=0.5)
+    simulation = scripted("scaffold", [1.0, 2.0, 3.0, 4.0], [16] * 4, participation=0.5)
     server = simulation.runs[0].server
     own, common, model = [0.0] * 4, 0.0, 0.0
     for _ in range(4):
@@ -39,7 +39,7 @@ def test_the_server_rate_scales_the_mean_change():
 
 
 def test_a_client_without_a_step_keeps_its_variate():
-    simulation = scripted("scaffold", lambda _p, _r, client: float(client), [1, 16])
+    simulation = scripted("scaffold", [0.0, 1.0], [1, 16])
     simulation.advance()
     assert not simulation.runs[0].server.client_state["variate"]["head.bias"][0].any()
 

@@ -43,6 +43,6 @@ def test_adaptive_steps_are_the_paper_s(method):
 
 
 def test_changes_are_averaged_by_training_samples():
-    simulation = scripted("fedavgm", lambda _p, _r, client: (1.0, 4.0)[client], [6, 12])
+    simulation = scripted("fedavgm", [1.0, 4.0], [6, 12])
     simulation.advance()
     assert models(simulation) == pytest.approx([3.0, 3.0])

@@ -88,7 +88,7 @@ def run(rounds, **hyper):
 
     Changes are the same in every element, so that S is the softmax of cosines of 1 and -1.
     """
-    simulation = scripted("spfl", lambda _, __, client: [1.0, 2.0, -4.0][client], [10, 20, 10], **hyper)
+    simulation = scripted("spfl", [1.0, 2.0, -4.0], [10, 20, 10], **hyper)
     return history(simulation, rounds)
 
 
@@ -135,7 +135,7 @@ def test_the_similarity_stays_until_the_next_refresh():
 
 
 def test_a_local_head_keeps_the_clients_own_change():
-    simulation = scripted("spfl", lambda _, __, client: [1.0, -1.0][client], [12] * 2, head_stage="local")
+    simulation = scripted("spfl", [1.0, -1.0], [12] * 2, head_stage="local")
     simulation.advance()
     server = simulation.runs[0].server
     moved = server.store["head.bias"] - simulation.backend.initial["head.bias"]
@@ -148,9 +148,7 @@ def test_a_local_head_keeps_the_clients_own_change():
 
 @pytest.mark.parametrize("mix", ["deltas", "weights"])
 def test_an_averaged_head_is_the_plain_mean(mix):
-    simulation = scripted(
-        "spfl", lambda _, __, client: [1.0, -1.0][client], [12] * 2, head_stage="average", mix=mix
-    )
+    simulation = scripted("spfl", [1.0, -1.0], [12] * 2, head_stage="average", mix=mix)
     simulation.advance()
     server, initial = simulation.runs[0].server, simulation.backend.initial
     moved = {name: (server.store[name] - initial[name]).flatten(1)[:, 0] for name in initial}

@@ -7,11 +7,14 @@ import json
 import tempfile
 from collections.abc import Iterable
 from contextlib import chdir
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pfl.engine.result import Hardware, Versions
+from pfl.methods import METHODS as REGISTRY
 from pfl.run.trials import Record, with_checksum
 from pipeline.report.summary import Summary, summarise
 from pipeline.spec.cells import cells as cells_of
@@ -21,30 +24,17 @@ from pipeline.store.records import parse_record
 from pipeline.store.results import RecordedStep, Results, load_results
 
 METHODS = {
-    "local": "Local",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "feddyn": "FedDyn",
-    "fedgen": "FedGen",
-    "fedbn": "FedBN",
-    "perfedavg": "Per-FedAvg",
-    "fedper": "FedPer",
-    "fedrep": "FedRep",
-    "fedfomo": "FedFomo",
-    "fedap": "FedAP",
-    "pfedsim": "pFedSim",
+    name: REGISTRY.title(name)
+    for name in (
+        *("local", "fedavg", "fedprox", "feddyn", "fedgen", "fedbn", "perfedavg", "fedper", "fedrep"),
+        *("fedfomo", "fedap", "pfedsim"),
+    )
 }
 SETTINGS = {
-    "cifar10-0.1": ("CIFAR-10, Dir(0.1)", "dirichlet:0.1"),
-    "cifar10-0.5": ("CIFAR-10, Dir(0.5)", "dirichlet:0.5"),
-    "cifar100-0.1": ("CIFAR-100, Dir(0.1)", "dirichlet:0.1"),
-    "cifar100-0.5": ("CIFAR-100, Dir(0.5)", "dirichlet:0.5"),
-    "cinic10-0.1": ("CINIC-10, Dir(0.1)", "dirichlet:0.1"),
-    "cinic10-0.5": ("CINIC-10, Dir(0.5)", "dirichlet:0.5"),
-    "emnist-0.1": ("EMNIST, Dir(0.1)", "dirichlet:0.1"),
-    "emnist-0.5": ("EMNIST, Dir(0.5)", "dirichlet:0.5"),
-    "pathological-2": ("CIFAR-10, 2 classes", "pathological:2"),
-}
+    f"{title.lower().replace('-', '')}-{alpha}": (f"{title}, Dir({alpha})", f"dirichlet:{alpha}")
+    for title in ("CIFAR-10", "CIFAR-100", "CINIC-10", "EMNIST")
+    for alpha in (0.1, 0.5)
+} | {"pathological-2": ("CIFAR-10, 2 classes", "pathological:2")}
 HYPERPARAMETERS: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.01},
     "feddyn": {"alpha": 0.01},
@@ -52,15 +42,8 @@ HYPERPARAMETERS: dict[str, dict[str, Any]] = {
     "fedfomo": {"M": 5},
     "pfedsim": {"rho": 0.5},
 }
-HARDWARE = {
-    "cpu": "Example CPU @ 2.60GHz",
-    "cores": 4,
-    "threads": 1,
-    "gpu": None,
-    "device": "cpu",
-    "backend": "loop",
-}
-VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "compiler": None, "pfl": "0.1.0"}
+HARDWARE = asdict(Hardware("Example CPU @ 2.60GHz", 4, 1, None, "cpu", "loop"))
+VERSIONS = asdict(Versions("3.11.9", "2.15.0", "0.1.0"))
 SOURCES = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "sources": "5" * 64}
 DIGITS = {
     "checksum": "5f70bf18a0860070" * 4,

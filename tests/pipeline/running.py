@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -90,3 +91,8 @@ def rows() -> list[dict]:
 def json_lines(file: Path) -> list[Any]:
     """The values of a file's lines; none where there is no file."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def csv_lines(source: Path | str) -> list[dict[str, str]]:
+    """The lines of a CSV file, or of one's content, by heading."""
+    return list(csv.DictReader((source.read_text() if isinstance(source, Path) else source).splitlines()))

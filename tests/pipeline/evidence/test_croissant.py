@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from pathlib import Path
@@ -13,14 +12,14 @@ from pfl.core.errors import InvalidInput
 from pfl.data.partition import Partition
 from pipeline.evidence.croissant import write_croissant
 from pipeline.spec.paths import manifest_file, partition_file
+from tests.pipeline.running import csv_lines
 
 
 @pytest.mark.usefixtures("prepared")
 def test_the_csv_of_a_partition_has_its_index_lists_and_the_metadata_its_checksums():
     assert write_croissant("small", Path("out")) == ["dir"]
     partition = Partition.load(partition_file("small", "dir"))
-    with Path("out/dir.csv").open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
+    rows = csv_lines(Path("out/dir.csv"))
     for part, clients in (("train", partition.train), ("test", partition.test)):
         for client, images in enumerate(clients):
             here = [row for row in rows if (row["client"], row["part"]) == (str(client), part)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 import pytest
@@ -17,6 +16,7 @@ from pipeline.spec.claims import Finding
 from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import REPORTS
 from pipeline.store.ledger import PUBLISHED
+from tests.pipeline.running import csv_lines
 from tests.repository import ROOT
 from tests.test_docs import anchors
 
@@ -72,8 +72,9 @@ def test_a_claim_that_is_undecided_in_some_columns_and_refuted_in_none_is_open(m
 
 def test_the_cost_of_a_table_is_that_of_the_runs_behind_its_report(pages):
     line = next(line for line in pages["pfedsim"].splitlines() if "| `pfedsim-table6` |" in line)
-    with (ROOT / REPORTS / "pfedsim-table6/table.csv").open(newline="") as lines:
-        keys = {key for row in csv.DictReader(lines) for key in row["keys"].split()}
+    keys = {
+        key for row in csv_lines(ROOT / REPORTS / "pfedsim-table6/table.csv") for key in row["keys"].split()
+    }
     runs = published_runs()
     assert f"| {len(keys)} | {cost(runs[key] for key in keys)} |" in line
 
@@ -101,8 +102,7 @@ def test_the_numbers_of_the_checklists_are_those_of_the_ledger():
 
 def test_the_checklists_link_each_table_with_the_keys_of_its_records():
     folder = f"{REPORTS}/pfedsim-table6"
-    with (ROOT / folder / "table.csv").open(newline="") as lines:
-        keys = {key for row in csv.DictReader(lines) for key in row["keys"].split()}
+    keys = {key for row in csv_lines(ROOT / folder / "table.csv") for key in row["keys"].split()}
     row = f"| [pfedsim-table6]({folder}/README.md) | [table.csv]({folder}/table.csv) | {len(keys)} |"
     assert row in checklists()
     assert keys <= published_runs().keys()

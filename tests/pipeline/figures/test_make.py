@@ -1,4 +1,4 @@
-"""Making figures, each family once, with digits in the place of the papers' data."""
+"""Making figures, each family once, with digits in the place of the papers' data; and a figure's numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from pfl.core.errors import InvalidInput
@@ -16,7 +17,8 @@ from pfl.run import trials
 from pipeline.figures import figure_runs
 from pipeline.figures.figure import FigureChanges, load_figure
 from pipeline.figures.make import answered, make
-from pipeline.figures.plots import clients, distances
+from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.plots import clients, distances, heads
 from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.ledger import LOCAL
@@ -234,3 +236,17 @@ def test_reduced_figures_and_those_of_one_seed_leave_claims_open(changes, proven
     (claim,) = answered({"name": "fedcac-figure5", "changes": changes, "provenance": provenance}, OUT)
     assert claim["answer"] == answer
     assert claim["shown"].startswith(shown)
+
+
+def test_two_values_at_one_place_are_refused():
+    with pytest.raises(InvalidInput, match=r"points: a, b, 0\.0 is not accepted; expected one value"):
+        Numbers([Point("a", "b", 0.0, 1.0), Point("a", "b", 0.0, 2.0)])
+
+
+def test_every_class_of_every_pair_counts_as_owned_by_both_or_by_one():
+    owns = [[True, True, False], [True, False, False], [False, True, True]]
+    measured = {"cosines": np.arange(27.0).reshape(3, 3, 3), "owns": owns}
+    runs = SimpleNamespace(measurements=lambda _: [(None, [[measured]])])
+    panel = heads.measure(runs).values[heads.KINDS]
+    assert sorted(panel["both or neither"].values()) == [1.0, 11.0, 19.0]
+    assert sorted(panel["one only"].values()) == [2.0, 5.0, 10.0, 14.0, 20.0, 23.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from html import unescape
 from pathlib import Path
@@ -32,6 +31,7 @@ from pipeline.spec.paths import PAPERS, TABLES
 from pipeline.spec.published import published_cells
 from tests.pipeline.fake_results import diverge, fail, fake_results, reach, results_by_row, summary_of
 from tests.pipeline.report.conftest import PUBLISHED, line_of, readme_of, realistic, report_of, small
+from tests.pipeline.running import csv_lines
 from tests.repository import ROOT
 
 
@@ -183,8 +183,7 @@ def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder
     assert "**confirmed**" in first
     assert "**refuted (2 seeds)**: not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
     assert second.count("**open**") == 3
-    with (folder / "claims.csv").open() as lines:
-        answers = [(claim["published"], claim["ours"]) for claim in csv.DictReader(lines)]
+    answers = [(claim["published"], claim["ours"]) for claim in csv_lines(folder / "claims.csv")]
     assert answers == [("confirmed", "refuted"), ("open", "open")]
 
 
@@ -199,9 +198,7 @@ def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder
     ],
 )
 def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, shown):
-    results = results_by_row(local=local, pfedsim=(70.0, 70.0, 70.0))
-    results["config"]["claims"] = [{"says": "best", "place": "here", "kind": "best", "row": "pfedsim"}]
-    (tested,) = claims(summary_of(results))
+    (tested,) = claimed({"kind": "best"}, local=local, pfedsim=(70.0, 70.0, 70.0))
     assert tested.ours.answer == answer
     assert shown in tested.ours.shown
 
@@ -256,7 +253,7 @@ def test_a_claim_does_not_fail_in_a_column_that_the_resamples_leave_undecided():
     (part,) = in_columns(3, 2, {"kind": "best"}, **levels)
     assert part.ours.words == "holds in 0 of 2 columns run, undecided in 1"
     assert outcomes([part.ours]) == "1 in part (in 0 of 2 columns run, undecided in 1)"
-    (line,) = csv.DictReader(formats.claims([part]).splitlines())
+    (line,) = csv_lines(formats.claims([part]))
     assert line["undecided"] == "1"
 
 
@@ -319,12 +316,7 @@ def test_two_equal_methods_get_an_answer_in_a_tenth_of_all_cases(seeds):
 
 def test_the_share_of_the_resamples_is_exact():
     # Two draws of three seeds: the gaps 1, 0.5 and -2 have a widened mean of at least 0 in 4 of 9 resamples.
-    (tested,) = claimed(
-        {"kind": "best", "among": ["local"]},
-        local=(69.0, 69.5, 72.0),
-        fedavg=(60.0,) * 3,
-        pfedsim=(70.0, 70.0, 70.0),
-    )
+    (tested,) = claimed({"kind": "best"}, local=(69.0, 69.5, 72.0), pfedsim=(70.0, 70.0, 70.0))
     assert tested.ours.shown.endswith("but in only 55.6 % of resamples")
 
 

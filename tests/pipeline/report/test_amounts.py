@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import replace
 
@@ -17,6 +15,7 @@ from pipeline.report.formats import comma_separated, metrics
 from pipeline.report.summary import Entry
 from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import fake_results, summary_of
+from tests.pipeline.running import csv_lines
 from tests.refusal import refusal
 
 
@@ -103,7 +102,7 @@ def test_every_number_of_a_metric_is_in_a_csv_with_its_place(entry):
     summary = summary_of(fake_results(methods=3, seeds=2))
     line = replace(summary.pinned[0], entries={entry.setting: replace(entry, successes=rows)})
     written = metrics(replace(summary, pinned=(line,), selected=()))
-    pooled = [row for row in csv.DictReader(io.StringIO(written)) if row["average"] == "pooled"]
+    pooled = [row for row in csv_lines(written) if row["average"] == "pooled"]
     assert [(row["place"], row["mean"], row["seeds"]) for row in pooled] == [
         ("0", "0.6000", "2"),
         ("1", "0.2000", "1"),
@@ -116,7 +115,7 @@ def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):
     summary = summary_of(fake_results(methods=2, seeds=1))
     place = list(COLUMNS).index("rounds")
     assert {values[place] for values in quantities(summary).values()} == {"30"}
-    rows = list(csv.DictReader(io.StringIO(comma_separated(summary))))
+    rows = csv_lines(comma_separated(summary))
     assert {row["rounds"] for row in rows} == {"30.0000"}
 
 
@@ -140,6 +139,6 @@ def test_a_plugins_column_that_is_not_a_number_is_missing(entry):
 
 def test_a_plugins_column_that_the_csv_has_already_is_beside_it(monkeypatch):
     monkeypatch.setitem(COLUMNS._added, "rank", Column("Rank", lambda _: 7.0))
-    rows = list(csv.DictReader(io.StringIO(comma_separated(summary_of(fake_results(methods=2, seeds=1))))))
+    rows = csv_lines(comma_separated(summary_of(fake_results(methods=2, seeds=1))))
     assert {row["column_rank"] for row in rows} == {"7.0000"}
     assert {row["rank"] for row in rows} == {"1", "2"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from pipeline.report.leaderboard import board, comma_separated
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, ledger_rows, summary_of
 from tests.pipeline.report.conftest import report_of
+from tests.pipeline.running import csv_lines
 
 ROWS = ("local", "fedavg", "fedprox", "pfedsim")
 PINNED = dict(zip(ROWS, (50.0, 60.0, 62.0, 70.0), strict=True))
@@ -141,7 +141,7 @@ def test_two_methods_are_no_leaderboard():
 
 
 def test_every_number_of_the_csv_names_its_ledger_rows():
-    lines = list(csv.DictReader(comma_separated(board(summary_of(leaderboard()))).splitlines()))
+    lines = csv_lines(comma_separated(board(summary_of(leaderboard()))))
     assert [line["label"] for line in lines] == ["FedAvg", "pFedSim", "FedProx", "Local"]
     # Pinned and selected, in three settings with three seeds.
     assert len(lines[0]["keys"].split()) == 18

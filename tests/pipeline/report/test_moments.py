@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 
 from pipeline.report.moments import blocks
 from tests.pipeline.fake_results import results_by_row, summary_of
 from tests.pipeline.report.conftest import line_of, readme_of, report_of
+from tests.pipeline.running import csv_lines
 
 SETTING = "cifar10-0.1"
 
@@ -55,12 +54,10 @@ def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing():
     block = (folder / "README.md").read_text().partition("### After local training")[2].partition("###")[0]
     assert "| FedAvg | *not recorded* |" in block
     assert "<em>not recorded</em>" in (folder / "index.html").read_text()
-    with (folder / "moments.csv").open() as lines:
-        rows = [(row["row"], row["moment"]) for row in csv.DictReader(lines)]
+    rows = [(row["row"], row["moment"]) for row in csv_lines(folder / "moments.csv")]
     assert ("fedavg", "post_aggregation") in rows
     assert ("fedavg", "post_local") not in rows
-    with (folder / "table.csv").open() as lines:
-        moments = {row["row"]: row["post_local"] for row in csv.DictReader(lines)}
+    moments = {row["row"]: row["post_local"] for row in csv_lines(folder / "table.csv")}
     assert moments == {"local": "55.0000", "fedavg": "", "pfedsim": "75.0000"}
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 
 import pytest
 
@@ -13,6 +11,7 @@ from pipeline.report import search_tables
 from pipeline.report.summary import Summary
 from tests.pipeline.fake_results import cell_of, fake_results, search_step, summary_of
 from tests.pipeline.fake_results import recorded_step as step
+from tests.pipeline.running import csv_lines
 
 LR = Hyperparameter("learning rate", low=0.0, search=(0.001, 0.3), log=True)
 
@@ -44,7 +43,7 @@ def test_a_gain_with_one_seed_has_no_standard_error():
 
 
 def test_every_trial_is_a_line_of_the_csv_file(summary):
-    lines = list(csv.DictReader(io.StringIO(search_tables.rows(summary))))
+    lines = csv_lines(search_tables.rows(summary))
     assert len(lines) == sum(len(cell.search) for cell in summary.results.cells)
     assert lines[0].keys() >= {"cell", "trial", "seed", "round", "accuracy", "samples", "parameters"}
 

@@ -119,4 +119,4 @@ def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
 def test_rows_and_columns_keep_the_order_of_the_table():
     summary = summary_of(fake_results(methods=12, settings=9, seeds=1))
     assert list(summary.columns)[:2] == ["cifar10-0.1", "cifar10-0.5"]
-    assert [line.label for line in summary.pinned][-2:] == ["FedAP", "pFedSim"]
+    assert [line.label for line in summary.pinned][-2:] == ["f-FedAP", "pFedSim"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import chdir
@@ -19,6 +18,7 @@ from pipeline.report.table_report import publish, write_report
 from pipeline.store.results import load_results
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
 from tests.pipeline.report.conftest import line_of, realistic, report_of, small
+from tests.pipeline.running import csv_lines
 
 # ---- the table -----------------------------------------------------------------------------------------
 
@@ -110,8 +110,7 @@ def test_hyperparameters_of_the_selected_configuration_are_shown(readme):
 
 
 def test_the_csv_has_a_line_per_entry(folder):
-    with (folder / "table.csv").open() as lines:
-        entries = list(csv.DictReader(lines))
+    entries = csv_lines(folder / "table.csv")
     assert len(entries) == 4 * 2 * 2
     local = entries[0]
     assert (local["row"], local["mean"], local["seeds"]) == ("local", "81.0000", "2")
@@ -127,8 +126,7 @@ def test_records_of_a_data_set_that_has_been_renamed_since_are_of_the_one_with_t
     results = fake_results(methods=2, settings=1, seeds=1)
     for cell in results["cells"]:
         cell["pinned"]["records"][0]["dataset"] = "former/digits.npz"
-    with (report_of(results) / "table.csv").open() as lines:
-        assert {row["data"] for row in csv.DictReader(lines)} == {"digits: original pixels"}
+    assert {row["data"] for row in csv_lines(report_of(results) / "table.csv")} == {"digits: original pixels"}
 
 
 def test_the_latex_table_is_booktabs_with_as_many_columns_as_settings(folder):

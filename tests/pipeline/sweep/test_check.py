@@ -94,25 +94,19 @@ def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit,
 
 
 @pytest.mark.parametrize(
-    ("reading", "said"),
+    ("observed", "reading", "said"),
     [
-        ("pair: [0, 5]", "evaluation.pair: [0, 5] is not accepted; expected two clients from 0 to 4"),
-        ("measure: wdb", "model: cnn_digits is not accepted; expected a network with batch norm"),
-        ("measure: mdb", "schedule.participation: 0.5 is not accepted; expected 1"),
+        ("", ", pair: [0, 5]", "evaluation.pair: [0, 5] is not accepted; expected two clients from 0 to 4"),
+        ("", ", measure: wdb", "model: cnn_digits is not accepted; expected a network with batch norm"),
+        ("", ", measure: mdb", "schedule.participation: 0.5 is not accepted; expected 1"),
+        (", unseen: 0.2", "", "schedule.unseen: 0.2 is not accepted; expected 0 for"),
     ],
 )
-def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, reading, said):
-    edit("lr: 0.05}", "lr: 0.05, observe: similarities}")
-    edit("every: 1}", f"every: 1, metric: similarity, {reading}}}")
+def test_a_similarity_is_of_two_clients_that_train_and_of_what_the_network_has(edit, observed, reading, said):
+    edit("lr: 0.05}", f"lr: 0.05, observe: similarities{observed}}}")
+    edit("every: 1}", f"every: 1, metric: similarity{reading}}}")
     edit("search: {trials: 4}\n", "")
     assert said in refusal(check_tables)
-
-
-def test_a_similarity_is_not_of_clients_that_a_seed_may_leave_out(edit):
-    edit("lr: 0.05}", "lr: 0.05, observe: similarities, unseen: 0.2}")
-    edit("every: 1}", "every: 1, metric: similarity}")
-    edit("search: {trials: 4}\n", "")
-    assert "schedule.unseen: 0.2 is not accepted; expected 0 for" in refusal(check_tables)
 
 
 def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):

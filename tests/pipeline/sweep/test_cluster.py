@@ -1,8 +1,7 @@
-"""Sweeps on a Ray of their own."""
+"""Sweeps on a Ray of their own, and clusters that a sweep refuses to join."""
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import subprocess
@@ -13,7 +12,17 @@ import pytest
 
 from pipeline.report.table_report import write_report
 from pipeline.store.results import load_results
-from tests.pipeline.running import BIN, checkpoints, command_of, finished, rows, wait_until, workers
+from tests.pipeline.running import (
+    BIN,
+    checkpoints,
+    command_of,
+    csv_lines,
+    finished,
+    rows,
+    wait_until,
+    workers,
+)
+from tests.pipeline.services import NO_TOKEN, TOKEN, Cluster, without
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.slow
@@ -29,13 +38,11 @@ def test_a_table_is_run_and_its_metrics_are_columns_of_its_report(start, edit):
     assert not list(Path(".sweeps/trials").iterdir())
     assert "0 runs computed, 4 from the ledger" in finished(start())
     folder = write_report("small")
-    with (folder / "table.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    lines = csv_lines(folder / "table.csv")
     names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
     assert all(0 < float(line[name]) < 1 for line in lines for name in names)
     assert "recall" not in lines[0]
-    with (folder / "metrics.csv").open() as file:
-        recalls = [line for line in csv.DictReader(file) if line["metric"] == "recall"]
+    recalls = [line for line in csv_lines(folder / "metrics.csv") if line["metric"] == "recall"]
     assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
     assert all(0 <= float(recall["mean"]) <= 1 for recall in recalls)
     for page in ("README.md", "index.html"):
@@ -77,3 +84,34 @@ def test_a_sweep_s_own_ray_takes_nobody_else_and_an_edit_of_the_sources_ends_it(
     assert not any("error" in row for row in rows())
     edit(f"rounds: {ROUNDS_OF_A_MINUTE}", "rounds: 2")
     assert "from the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
+
+
+def refused(process: subprocess.Popen[str]) -> str:
+    """What a sweep has said that ended with one line."""
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, output
+    assert "Traceback" not in output
+    return output
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(start):
+    output = refused(start(RAY_ADDRESS="127.0.0.1:1"))
+    assert "RAY_ADDRESS: 127.0.0.1:1 is not accepted; expected the address of a running cluster" in output
+
+
+def test_a_cluster_that_anybody_may_use_is_refused(start, tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("cluster"), NO_TOKEN) as open_to_all:
+        output = refused(start(RAY_ADDRESS=open_to_all.address, **TOKEN))
+    assert "expected a cluster started with RAY_AUTH_MODE=token (see docs/cluster.md)" in output
+
+
+def test_a_wrong_token_and_nodes_without_the_folder_are_told(start, tmp_path_factory, prepared):
+    with Cluster(tmp_path_factory.mktemp("cluster")) as joined:
+        wrong = start(RAY_ADDRESS=joined.address, **{**TOKEN, "RAY_AUTH_TOKEN": "0" * 64})
+        assert "expected a cluster that accepts this user's token" in refused(wrong)
+        elsewhere = without(prepared)
+        if not elsewhere:
+            pytest.skip("this machine hides no folder from a process")
+        joined.add_node(*elsewhere)
+        output = refused(start(RAY_ADDRESS=joined.address, **TOKEN))
+    assert f"expected one with the folder {prepared} of the sweep, on storage that all nodes share" in output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from pipeline.store.ledger import LOCAL
 from pipeline.store.workspace import models_file
 from pipeline.sweep.outputs import outcome, write
 from tests.pipeline.conftest import fake_run, finish, scheduler_of
-from tests.pipeline.running import finished, rows
+from tests.pipeline.running import csv_lines, finished, rows
 
 
 @pytest.fixture
@@ -56,8 +55,7 @@ def test_where_the_models_lie_is_written_down(ledger):
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
     write(outcome("small", load_table("small"), Subset(), scheduler), scheduler)
-    with Path("results/small/models.csv").open() as file:
-        written = list(csv.DictReader(file))
+    written = csv_lines(Path("results/small/models.csv"))
     assert len(written) == 4 * (2 + 2) - 2  # the missing run is of a pinned configuration that was selected
     assert {line["configuration"] for line in written} == {"pinned", "selected"}
     assert missing not in {Path(line["file"]).stem for line in written}

@@ -29,10 +29,8 @@ def searched(scheduler) -> list[tuple]:
 
 def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledger):
     trials = finish(scheduler := scheduler_of(ledger))
-    better, pins = (
-        2 + 4 + 2 + 2 * 3 + 2,
-        2 + 4 + 2,
-    )  # pinned, two rungs, comparison with three seeds, selected
+    # The pinned configuration, two rungs, a comparison with three seeds, the selected configuration.
+    better, pins = 2 + 4 + 2 + 2 * 3 + 2, 2 + 4 + 2
     assert len(trials) == 2 * better + 2 * pins
     assert scheduler.ran == scheduler.total == scheduler.done == 48
 

@@ -24,6 +24,7 @@ from pipeline.sweep.train_sweep import sweep, table_lock
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from tests.pipeline.fake_results import DIGITS
 from tests.pipeline.running import results
 from tests.repository import ROOT
 from tests.test_docs import blocks
@@ -66,25 +67,15 @@ def test_a_sweep_writes_results_and_metrics(ready):
     assert list(metrics) == ["table", "dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
 
 
+PUSH = "use `dvc push` while params.yaml selects the table"
+
+
 @pytest.mark.parametrize(
     ("dirty", "ignored", "share"),
     [
-        (
-            False,
-            "",
-            "commit results/ledger/small.jsonl, or use `dvc push` while params.yaml selects the table",
-        ),
-        (
-            False,
-            "small.jsonl",
-            "use `dvc push` while params.yaml selects the table; git ignores results/ledger/small.jsonl",
-        ),
-        (
-            True,
-            "",
-            "use `dvc push` while params.yaml selects the table; results/ledger/ gets no records of "
-            "uncommitted files",
-        ),
+        (False, "", f"commit results/ledger/small.jsonl, or {PUSH}"),
+        (False, "small.jsonl", f"{PUSH}; git ignores results/ledger/small.jsonl"),
+        (True, "", f"{PUSH}; results/ledger/ gets no records of uncommitted files"),
     ],
 )
 def test_a_sweep_says_how_new_records_get_to_others(dirty, ignored, share, ready, capsys, monkeypatch):
@@ -149,10 +140,8 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
     run_with(monkeypatch, failing)
     sweep("small")
     output = capsys.readouterr().out
-    assert (
-        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 1000 (4 runs): ValueError: no)"
-        in output
-    )
+    causes = "final, seed 0 and final, seed 1 and search, seed 1000 (4 runs): ValueError: no"
+    assert f"dir/fedprox: failed ({causes})" in output
 
 
 def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
@@ -164,12 +153,7 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
 
 def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
     manifest = json.loads(Path("data/manifests/small.json").read_text())
-    manifest["datasets"]["digits"] |= {"identity": "original pixels", "images": 1797, "checksum": "d" * 64}
-    manifest["datasets"]["digits"] |= {
-        "content": "c" * 64,
-        "train": 1797,
-        "source": {"kind": "embedded", "files": []},
-    }
+    manifest["datasets"]["digits"] |= DIGITS | {"train": 1797}
     Path("data/manifests/small.json").write_text(json.dumps(manifest | {"absent": []}))
 
     run_with(monkeypatch, fail_first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from dataclasses import replace
@@ -20,9 +19,9 @@ from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.verification import Verification
 from pipeline.sweep import verify as module
 from pipeline.sweep.verify import drawn
-from tests.command import pfl
+from tests.command import pfl, refused
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of, with_metrics
-from tests.pipeline.running import PUBLISHED
+from tests.pipeline.running import PUBLISHED, csv_lines
 
 OTHER = Hardware("another CPU", 2, 1, None, "cpu", "loop")
 
@@ -175,8 +174,7 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     )
     assert [line.partition(": small")[0] for line in output[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
     assert output[-1] == "4 agree, 0 are undecided, 0 fail"
-    with Path("page/rows.csv").open() as file:
-        listed = list(csv.DictReader(file))
+    listed = csv_lines(Path("page/rows.csv"))
     assert {row["key"] for row in listed} == {row.key for row in published}
     verdicts = {(row["verdict"], row["largest difference of any accuracy"]) for row in listed}
     assert verdicts == {("agrees", "0.0")}
@@ -271,9 +269,8 @@ def test_a_simulation_that_raises_is_one_line_and_the_others_run(published, monk
 
 @pytest.mark.usefixtures("project")
 def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_computed():
-    ended = pfl("ledger", "verify", "small", "--out", "params.yaml")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "params.yaml/README.md is not accepted; expected a file that can be written" in ended.stderr
+    said = refused("ledger", "verify", "small", "--out", "params.yaml")
+    assert "params.yaml/README.md is not accepted; expected a file that can be written" in said
 
 
 @pytest.mark.usefixtures("project")
@@ -308,7 +305,7 @@ def test_every_table_is_in_a_sample_of_as_many_rows_and_the_shortest_comes_first
 
 @pytest.mark.usefixtures("project")
 def test_a_project_without_published_records_is_one_line():
-    said = pfl("ledger", "verify", "small").stderr
+    said = refused("ledger", "verify", "small")
     assert said.startswith("pfl: error: results/ledger: no published records; expected records of committed ")
 
 
