@@ -102,7 +102,7 @@ def lacking(name: str) -> str:
     if not available_settings(whole):
         return f"its data are not here: {', '.join(dict.fromkeys(whole.datasets.values()))}"
     held, published = "no cell of the current code", REPORTS / name
-    if any(record.phase == "search" for record in Ledger(current_sources(name)).rows(name)):
+    if any(record.phase == "search" for record in Ledger(current_sources(name)).heads(name)):
         held = "only searches that are unfinished or of an earlier version"
     why = f"the ledger has {held}; `pfl ledger why {name}` lists the runs"
     return f"{why}; the published report is in {published}" if published.is_dir() else why
