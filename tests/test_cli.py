@@ -560,7 +560,7 @@ def test_a_run_told_to_go_on_where_there_is_no_checkpoint_says_so_and_begins(tmp
             ("--threads", "2"),
             ["threads 2: the fused kernels are single-threaded; workers use several cores faster"],
         ),
-        (("--backend", "stacked"), ["backend stacked: it is for GPUs; on a CPU, loop is faster"]),
+        (("--backend", "stacked"), ["backend is stacked, which is for GPUs: on a CPU, loop is faster"]),
         (("--backend", "loop"), []),
     ],
 )

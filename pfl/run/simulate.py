@@ -122,7 +122,9 @@ def simulate_together(
     identity = _identity(configs, dataset, execution) if execution.checkpoint_dir else ()
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
-    _warn_of_slower(execution, device)
+    if execution.threads > 1 and device.type == "cpu":
+        slower = "the fused kernels are single-threaded"
+        log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
 
     def visible(part: Partition) -> Partition:
         """The part of a partition that a simulation may read."""
@@ -159,17 +161,6 @@ def simulate_together(
                 not_saved.results = results
                 raise not_saved from None
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
-
-
-def _warn_of_slower(execution: Execution, device: torch.device) -> None:
-    """Log a line for each option with which training is slower than by default."""
-    if device.type != "cpu":
-        return
-    if execution.threads > 1:
-        slower = "the fused kernels are single-threaded"
-        log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
-    if execution.backend == "stacked":
-        log.warning("backend stacked: it is for GPUs; on a CPU, loop is faster")
 
 
 def make_simulation(

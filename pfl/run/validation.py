@@ -15,6 +15,7 @@ from pfl.core.config import Config, Execution
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.text import amount
+from pfl.engine.device import resolve_device
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
@@ -151,10 +152,13 @@ def execution_warnings(execution: Execution) -> tuple[str, ...]:
 
     More threads than cores are accepted, because only the same number of threads gives bit-identical results.
     """
-    if execution.threads == 1 or execution.threads <= cores():
-        return ()
-    here = amount(cores(), "core")
-    return (f"threads is {execution.threads}, more than the {here} here: training is slower",)
+    lines = []
+    if execution.threads > cores():
+        here = amount(cores(), "core")
+        lines.append(f"threads is {execution.threads}, more than the {here} here: training is slower")
+    if execution.backend == "stacked" and resolve_device(execution.device).type == "cpu":
+        lines.append("backend is stacked, which is for GPUs: on a CPU, loop is faster")
+    return tuple(lines)
 
 
 def check_pause(execution: Execution, config: Config) -> None:
