@@ -54,11 +54,11 @@ def run_trials(
     ] = None,
     **options: Any,
 ) -> None:
-    """Run the trials of a file in its order, on a machine without the pipeline.
+    """Run the trials of a file, on a machine without the pipeline.
 
-    Trials whose records are already in the file are skipped. Trials that differ only in the adaptation before
-    an evaluation are trained once, unless models are saved. A failed trial is reported, and the others still
-    run.
+    They run in the order of the file. Trials whose records are already in the file are skipped. Trials that
+    differ only in the adaptation before an evaluation are trained once, unless models are saved. A failed
+    trial is reported, and the others still run.
     """
     end = monotonic() + (math.inf if minutes is None else 60 * minutes)
     execution = Execution(

@@ -15,7 +15,6 @@ from pfl.core.config import Config, Execution
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.text import amount
-from pfl.engine.device import resolve_device
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
@@ -152,6 +151,8 @@ def execution_warnings(execution: Execution) -> tuple[str, ...]:
 
     More threads than cores are accepted, because only the same number of threads gives bit-identical results.
     """
+    from pfl.engine.device import resolve_device
+
     lines = []
     if execution.threads > cores():
         here = amount(cores(), "core")
