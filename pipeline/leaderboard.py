@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import fill
 
-from pfl.core.errors import Conflict, InvalidInput, check_names
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
 from pipeline.report.formats import aligned
@@ -27,10 +27,11 @@ def add(base: str, method: str) -> tuple[Board, Path]:
         InvalidInput: ``base`` is not a leaderboard or has no runs here, there is no such method, or ``base``
             already has it.
     """
-    check_names("--table", [base], table_names())
+    if base not in table_names() or load_table(base).report != "leaderboard":
+        boards = [name for name in table_names() if load_table(name).report == "leaderboard"]
+        new = "a leaderboard, as in a project of `pfl init FOLDER --table leaderboard-digits --results`"
+        raise InvalidInput("--table", base, ", ".join(boards) or new)
     table = load_table(base)
-    if table.report != "leaderboard":
-        raise InvalidInput("--table", base, "a table with `report: leaderboard`")
     settings = columns_here(base)
     if not ((known := assembled(base)) and board(summarise(known))):
         accepted = (

@@ -51,15 +51,20 @@ def test_only_the_new_method_is_run_with_the_budget_and_the_seeds_of_the_others(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fedper", "--table", "small"], "--table: small is not accepted; expected a table with `report:"),
+        (["fedper", "--table", "small"], "--table: small is not accepted; expected board"),
         (["fedavg", "--table", "board"], "method: fedavg is not accepted; expected a method that is not in"),
         (["fedpper", "--table", "board"], "did you mean 'fedper'"),
-        (["fedper"], "error: --table: leaderboard-digits is not accepted"),
+        (["fedper"], "--table: leaderboard-digits is not accepted; expected board"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(arguments, said):
     assert said in refused("leaderboard", "add", *arguments)
     assert {path.name for path in Path("tables").iterdir()} == {"small.yaml", "board.yaml"}
+
+
+def test_a_project_without_a_leaderboard_is_told_how_to_get_one():
+    Path("tables/board.yaml").unlink()
+    assert "expected a leaderboard, as in a project of `pfl init" in refused("leaderboard", "add", "fedper")
 
 
 def test_without_a_search_no_method_has_kept_its_pinned_configuration():
