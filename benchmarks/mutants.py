@@ -45,7 +45,7 @@ SCOPE: dict[str, tuple[tuple[str, ...], int]] = {
     "engine": (("pfl/engine/*.py",), 90),
     "methods": (("pfl/methods/*.py",), 90),
     "config, rng": (("pfl/core/config.py", "pfl/core/rng.py"), 15),
-    "kernels": (("pfl/kernels/conv_block.*", "pfl/kernels/im2col.*", "pfl/kernels/read_heads.*"), 25),
+    "kernels": (("pfl/kernels/conv_block.*", "pfl/kernels/im2col.*", "pfl/kernels/read_rows.*"), 25),
 }
 """Files, and how many mutants of them are drawn. A GPU's kernels do not run on the machine of the study."""
 
