@@ -27,11 +27,11 @@ def add(base: str, method: str) -> tuple[Board, Path]:
         InvalidInput: ``base`` is not a leaderboard or has no runs here, there is no such method, or ``base``
             already has it.
     """
-    if base not in table_names() or load_table(base).report != "leaderboard":
+    table = load_table(base) if base in table_names() else None
+    if table is None or table.report != "leaderboard":
         boards = [name for name in table_names() if load_table(name).report == "leaderboard"]
         new = "a leaderboard, as in a project of `pfl init FOLDER --table leaderboard-digits --results`"
         raise InvalidInput("--table", base, ", ".join(boards) or new)
-    table = load_table(base)
     settings = columns_here(base)
     if not ((known := assembled(base)) and board(summarise(known))):
         accepted = (
