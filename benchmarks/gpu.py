@@ -1,6 +1,6 @@
-"""The stacked backend compared with the naive loop on a GPU, and with the device's peak.
+"""The stacked backend compared with the textbook loop on a GPU, and with the device's peak.
 
-``python -m benchmarks.gpu``, on random images; ``--device cpu`` is only for trying it out. The naive loop
+``python -m benchmarks.gpu``, on random images; ``--device cpu`` is only for trying it out. The textbook loop
 runs with torch's own settings: float32, and TensorFloat-32 in convolutions.
 """
 
@@ -21,10 +21,20 @@ import typer
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.breakdown import flop, peak_rate
-from benchmarks.naive import NaiveFedAvg
-from benchmarks.throughput import naive_round
-from benchmarks.workload import MADE_UP, Device, JsonFile, Repeats, Workload, run, timed, write
+from benchmarks.textbook import TextbookFedAvg
+from benchmarks.throughput import textbook_round
+from benchmarks.workload import (
+    SYNTHETIC,
+    Device,
+    JsonFile,
+    Repeats,
+    Workload,
+    flop,
+    peak_rate,
+    run,
+    timed,
+    write,
+)
 from pfl.core.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
 from pfl.engine.simulation import Simulation
@@ -32,9 +42,9 @@ from pfl.engine.stacked import StackedBackend
 from pfl.run.simulate import simulate
 
 WORK = {
-    "lenet5_bn": Workload(dataset=MADE_UP),
+    "lenet5_bn": Workload(dataset=SYNTHETIC),
     "resnet8, 40 clients": Workload(
-        dataset=MADE_UP,
+        dataset=SYNTHETIC,
         model="resnet8",
         clients=40,
         participation=1.0,
@@ -81,9 +91,9 @@ def main(
         cells = figures["cell_seconds"] = {}
         for name, workload in WORK.items():
             own = dataclasses.replace(workload, epochs=epochs or workload.epochs)
-            rates = naive_rates(own, repeats, place)
-            say(f"{name}, naive: {statistics.median(rates):,.0f} samples/s")
-            work[name] = {"naive": rates}
+            rates = textbook_rates(own, repeats, place)
+            say(f"{name}, textbook: {statistics.median(rates):,.0f} samples/s")
+            work[name] = {"textbook": rates}
             for precision, peak in peaks.items():
                 stacks = [(1, 1), (1, seeds), (trials, seeds)]
                 in_precision = dataclasses.replace(own, precision=precision)
@@ -116,19 +126,21 @@ def limits(device: torch.device, precisions: list[Precision]) -> dict[Precision,
     return peaks
 
 
-def naive_rates(workload: Workload, repeats: int, device: torch.device) -> list[float]:
-    """Training samples per second of the naive loop, on the device, in each of ``repeats`` rounds."""
+def textbook_rates(workload: Workload, repeats: int, device: torch.device) -> list[float]:
+    """Training samples per second of the textbook loop, on the device, in each of ``repeats`` rounds."""
     plain = workload.simulation(str(device), "loop")
-    naive = NaiveFedAvg(copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size)
+    textbook = TextbookFedAvg(
+        copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size
+    )
     participants = plain.runs[0].server.sample_clients().tolist()
-    return [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
+    return [textbook_round(textbook, participants, workload)["training"] for _ in range(repeats + 1)][1:]
 
 
 def measure(
     name: str,
     workload: Workload,
     stacks: list[tuple[int, int]],
-    naive: list[float],
+    textbook: list[float],
     repeats: int,
     device: torch.device,
     peak: float,
@@ -137,7 +149,7 @@ def measure(
     """Training samples per second of local training and bytes of memory by stack, and the profile of the
     largest stack."""
     title = f"{name}, {workload.precision}"
-    usual = statistics.median(naive)
+    usual = statistics.median(textbook)
     results: dict[str, Any] = {"stacks": {}}
     for trials, seeds in stacks:
         stack = workload.simulation(str(device), "stacked", range(seeds), trials)
@@ -169,9 +181,10 @@ def rounds_of(simulation: Simulation, repeats: int) -> dict[str, Any]:
     return {"samples_per_second": rates, "bytes": peak_memory(device)}
 
 
-def tell(say: Callable[[str], None], what: str, result: dict[str, Any], naive: float) -> None:
+def tell(say: Callable[[str], None], what: str, result: dict[str, Any], textbook: float) -> None:
     rate = statistics.median(result["samples_per_second"])
-    say(f"{what}: {rate:,.0f} samples/s, {rate / naive:.1f} times naive, {result['bytes'] / 1e6:,.0f} MB")
+    speed = f"{rate:,.0f} samples/s, {rate / textbook:.1f} times the textbook loop"
+    say(f"{what}: {speed}, {result['bytes'] / 1e6:,.0f} MB")
 
 
 def profiled(simulation: Simulation, say: Callable[[str], None]) -> dict[str, Any]:

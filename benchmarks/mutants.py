@@ -342,7 +342,8 @@ def main(
         draw()
         return
     drawn = sample(seed)
-    entries = _read()
+    commit = _commit()
+    entries = _read(commit)
     known = {(entry["file"], entry["at"], entry["after"]) for entry in entries}
     spent = sum(entry["seconds"] for entry in entries)
     _import_libraries()
@@ -357,7 +358,7 @@ def main(
             entry = {**asdict(mutant), **study.examine(mutant)}
             spent += entry["seconds"]
             entries.append(entry)
-            _save(seed, drawn, entries)
+            _save(seed, drawn, entries, commit)
             print(
                 f"{number}/{len(drawn)} {mutant.file}:{mutant.line} {mutant.kind}: {entry['outcome']}",
                 flush=True,
@@ -471,16 +472,21 @@ def _import_libraries() -> None:
     torch.set_num_threads(1)
 
 
-def _read() -> list[dict[str, Any]]:
-    return json.loads(RESULTS.read_text(encoding="utf-8"))["mutants"] if RESULTS.exists() else []
+def _commit() -> str:
+    """The short hash of the commit whose files are edited."""
+    command = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout[:10]
 
 
-def _save(seed: int, drawn: list[Mutant], entries: list[dict[str, Any]]) -> None:
+def _read(commit: str) -> list[dict[str, Any]]:
+    """The mutants examined so far; none if they were drawn from the files of another commit."""
+    document = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    return document["mutants"] if document.get("commit") == commit else []
+
+
+def _save(seed: int, drawn: list[Mutant], entries: list[dict[str, Any]], commit: str) -> None:
     text = ",\n".join(map(json.dumps, entries))
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    head = json.dumps({"seed": seed, "drawn": len(drawn), "commit": commit.stdout[:10]})[:-1]
+    head = json.dumps({"seed": seed, "drawn": len(drawn), "commit": commit})[:-1]
     RESULTS.write_text(f'{head}, "mutants": [\n{text}\n]}}\n', encoding="utf-8")
 
 

@@ -13,20 +13,11 @@ from typing import Any
 
 from benchmarks.peers.table import TEXTBOOK, summary
 from benchmarks.workload import write_page
-from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
+from pipeline.report.plots import COLOURS, as_svg, wide_figure
 from pipeline.svg import Axes, Canvas
 
 FOLDER = Path("reports/engineering/speed")
-ROOM = 1.1  # height of an axis, relative to its highest point
-NAIVE, OURS, THIRD = COLOURS[:3]
-CURVES = {
-    "participants": "participants per round",
-    "clients": "clients, 10 per round",
-    "network": "network",
-    "stack": "participants in one stack",
-    "workers": "workers of one run",
-}
-
+REFERENCE, OURS, THIRD = COLOURS[:3]
 Figures = dict[str, Any]
 
 
@@ -40,9 +31,8 @@ def main() -> None:
     for name in speed.keys() & PLOTS.keys():
         (FOLDER / f"{name}.svg").write_text(as_svg(PLOTS[name])(speed[name]), encoding="utf-8")
     context: dict[str, Any] = {
-        "curves": CURVES,
         "median": median,
-        "times_naive": times_naive,
+        "times_textbook": times_textbook,
         "peers": summary,
         "tables": TABLES,
     }
@@ -64,7 +54,7 @@ def peers(figures: Figures) -> Canvas:
             label = f"{cores} core{'s' * (cores > 1)}"
             bars = panel.barh(places, values, 0.36, color=(OURS, THIRD)[number % 2], label=label)
             panel.bar_label(bars, fmt="%.1f", padding=2)
-        panel.axvline(1, color=NAIVE)
+        panel.axvline(1, color=REFERENCE)
         panel.set_yticks(range(len(names)), [figures["titles"][name] for name in names])
         panel.tick_params(labelleft=panel is axes[0])
         panel.invert_yaxis()
@@ -77,36 +67,18 @@ def peers(figures: Figures) -> Canvas:
 
 
 def throughput(figures: Figures) -> Canvas:
-    """Samples per second, naive and ours, of local training and of whole rounds."""
+    """Samples per second, textbook and ours, of local training and of whole rounds."""
     models = figures["models"]
     figure, axes = _panels(2, 1 + 0.3 * len(models))
     for panel, part in zip(axes, ("training", "round"), strict=True):
-        rates = {who: [median(model[part][who]) for model in models.values()] for who in ("naive", "engine")}
-        _bars(panel, list(models), rates["naive"], rates["engine"])
+        rates = {
+            who: [median(model[part][who]) for model in models.values()] for who in ("textbook", "engine")
+        }
+        _bars(panel, list(models), rates["textbook"], rates["engine"])
         panel.set_title({"training": "Local training", "round": "With aggregation and evaluation"}[part])
         panel.set_xlabel("training samples per second")
     axes[1].tick_params(labelleft=False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
-    return figure
-
-
-def breakdown(figures: Figures) -> Canvas:
-    """Shares of a step by kind of operation."""
-    models = figures["models"]
-    figure, (panel,) = _panels(1, 1.6 + 0.4 * len(models))
-    ends = dict.fromkeys(models, 0.0)
-    for number, part in enumerate(
-        dict.fromkeys(part for model in models.values() for part in model["parts"])
-    ):
-        widths = [100 * model["parts"].get(part, 0.0) / model["step_seconds"] for model in models.values()]
-        colour = COLOURS[(number + 1) % len(COLOURS)]
-        panel.barh(range(len(models)), widths, left=list(ends.values()), color=colour, label=part)
-        ends = {name: end + width for (name, end), width in zip(ends.items(), widths, strict=True)}
-    panel.set_yticks(range(len(models)), list(models))
-    panel.invert_yaxis()
-    panel.set_xlabel("per cent of a step")
-    panel.grid(visible=False, axis="y")
-    figure.legend(loc="outside right upper")
     return figure
 
 
@@ -119,45 +91,12 @@ def kernels(figures: Figures) -> Canvas:
             times = {int(size): by_kind for size, by_kind in sizes.items() if kind in by_kind}
             ratios = [by_kind["textbook"] / by_kind[kind] for by_kind in times.values()]
             panel.plot(list(times), ratios, "o-", color=colour, label={"kernels": "fp32"}.get(kind, kind))
-        panel.axhline(1, color=NAIVE)
+        panel.axhline(1, color=REFERENCE)
         panel.set_title(name)
         panel.set_xlabel("images")
         panel.set_ylim(bottom=0)
     axes[0].set_ylabel("relative to the textbook step")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
-    return figure
-
-
-def scaling(figures: Figures) -> Canvas:
-    """Seconds per round and peak memory, a panel per quantity; parallel trials in the last."""
-    figure = wide_figure(5.2)
-    *panels, last = figure.subplots(2, 3).flat
-    for panel, (name, label) in zip(panels, CURVES.items(), strict=True):
-        points = figures[name]
-        at = [point["parameters"] if name == "network" else point["at"] for point in points]
-        seconds = [point["seconds"] for point in points]
-        panel.plot(at, seconds, "o-", color=OURS)
-        panel.set_xlabel("parameters" if name == "network" else label)
-        panel.set_ylabel("seconds per round", color=OURS)
-        panel.set_ylim(0, ROOM * max(seconds))
-        if name == "network":
-            logarithmic(panel)
-        else:
-            panel.locator_params(axis="x", integer=True)
-        twin = panel.twinx()
-        megabytes = [point["peak_memory_bytes"] / 1e6 for point in points]
-        twin.plot(at, megabytes, "s--", color=THIRD)
-        twin.set_ylabel("peak MB", color=THIRD)
-        twin.set_ylim(0, ROOM * max(megabytes))
-        twin.grid(visible=False)
-    trials = figures["trials"]
-    at = [point["at"] for point in trials]
-    last.plot(at, [point["samples_per_second"] for point in trials], "o-", color=OURS)
-    last.plot(at, [n * trials[0]["samples_per_second"] for n in at], ":", color=NAIVE)
-    last.locator_params(axis="x", integer=True)
-    last.set_xlabel("runs side by side")
-    last.set_ylabel("samples per second")
-    last.set_ylim(bottom=0)
     return figure
 
 
@@ -168,7 +107,7 @@ def methods(figures: Figures) -> Canvas:
     titles = {"relative": "A round", "relative_by_sample": "A training sample"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
         panel.barh(list(methods), [times[name] for times in methods.values()], color=OURS)
-        panel.axvline(1, color=NAIVE)
+        panel.axvline(1, color=REFERENCE)
         panel.set_title(title)
         panel.set_xlabel("times FedAvg's")
         panel.margins(y=0.01)
@@ -176,12 +115,12 @@ def methods(figures: Figures) -> Canvas:
 
 
 def gpu(figures: Figures) -> Canvas:
-    """Local training's samples per second as a multiple of the naive loop's, by stack and precision."""
+    """Local training's samples per second as a multiple of the textbook loop's, by stack and precision."""
     figure, axes = _panels(len(figures["work"]), 3.4)
     precisions = figures["peak_flop_per_second"]
     for panel, (name, measured) in zip(axes, figures["work"].items(), strict=True):
         for number, precision in enumerate(precision for precision in precisions if precision in measured):
-            ratios = times_naive(measured, precision)
+            ratios = times_textbook(measured, precision)
             places = [place + number / (1 + len(precisions)) for place in range(len(ratios))]
             panel.barh(
                 places,
@@ -193,14 +132,14 @@ def gpu(figures: Figures) -> Canvas:
             panel.set_yticks(range(len(ratios)), list(ratios) if panel is axes[0] else [])
         panel.invert_yaxis()
         panel.set_title(name)
-        panel.set_xlabel("times the naive loop")
+        panel.set_xlabel("times the textbook loop")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
-def times_naive(measured: Figures, precision: str) -> dict[str, float]:
-    """The speed of each stack as a multiple of the naive loop's on the same device."""
-    usual = median(measured["naive"])
+def times_textbook(measured: Figures, precision: str) -> dict[str, float]:
+    """The speed of each stack as a multiple of the textbook loop's on the same device."""
+    usual = median(measured["textbook"])
     stacks = measured[precision]["stacks"]
     return {stack: median(rounds["samples_per_second"]) / usual for stack, rounds in stacks.items()}
 
@@ -214,10 +153,10 @@ def _panels(count: int, height: float = 2.8) -> tuple[Canvas, list[Axes]]:
     return figure, panels
 
 
-def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) -> None:
+def _bars(panel: Axes, names: list[str], textbook: list[float], ours: list[float]) -> None:
     """A pair of bars for each of ``names``, from top to bottom."""
     places = range(len(names))
-    panel.barh([place - 0.19 for place in places], naive, 0.36, color=NAIVE, label="naive")
+    panel.barh([place - 0.19 for place in places], textbook, 0.36, color=REFERENCE, label="textbook")
     panel.barh([place + 0.19 for place in places], ours, 0.36, color=OURS, label="ours")
     panel.set_yticks(places, names)
     panel.invert_yaxis()
@@ -225,7 +164,7 @@ def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) 
 
 
 PLOTS: dict[str, Callable[[Figures], Canvas]] = {
-    plot.__name__: plot for plot in (peers, throughput, breakdown, kernels, scaling, methods, gpu)
+    plot.__name__: plot for plot in (peers, throughput, kernels, methods, gpu)
 }
 """The function that draws a benchmark, by its name."""
 

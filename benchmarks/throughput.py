@@ -1,4 +1,4 @@
-"""Training samples per second of one trial, ours and the naive loop's.
+"""Training samples per second of one trial, ours and the textbook loop's.
 
 ``python -m benchmarks.throughput --help``. Both run in one process per network, alternating round by round
 with the same participants, so that other work on the machine affects both equally. The share of the core's
@@ -16,15 +16,16 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks.breakdown import flop, peak_rate
-from benchmarks.naive import NaiveFedAvg
+from benchmarks.textbook import TextbookFedAvg
 from benchmarks.workload import (
     Device,
     JsonFile,
     Repeats,
     Threads,
     Workload,
+    flop,
     in_subprocess,
+    peak_rate,
     ratio,
     run,
     timed,
@@ -52,7 +53,7 @@ def main(
     precisions: Annotated[bool, typer.Option("--precisions", help="Only in fp32 and in bf16.")] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Print samples per second of the naive loop and of the engine, local training alone and whole rounds."""
+    """Print samples per second of the textbook loop and of the engine, of training and of whole rounds."""
     workload = dataclasses.replace(
         DEFAULT,
         dataset=dataset,
@@ -71,7 +72,7 @@ def main(
         for part in ("training", "round"):
             figures = models[title][part]
             print(
-                f"  {part:<12} naive {statistics.median(figures['naive']):>9,.0f} samples/s, "
+                f"  {part:<12} textbook {statistics.median(figures['textbook']):>9,.0f} samples/s, "
                 f"ours {statistics.median(figures['engine']):>9,.0f}, ratio {figures['ratio']:.2f}"
             )
         if device == "cpu" and threads == 1:
@@ -99,29 +100,31 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
 
     Returns:
         For ``training`` (local training alone) and ``round`` (aggregation and an evaluation of every client
-        included): lists ``naive`` and ``engine``, and the median ``ratio``. On a CPU also
+        included): lists ``textbook`` and ``engine``, and the median ``ratio``. On a CPU also
         ``peak_flop_per_second`` of the core, and ``share_of_peak``, that of the engine's local training.
     """
     torch.set_num_threads(threads)
     simulation = workload.simulation(device, backend, moments=("post_aggregation",))
     network = copy.deepcopy(simulation.program.net).to(resolve_device(device))
     network.bf16 = False  # the textbook loop is always in float32
-    naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
-    rates: dict[str, dict[str, Any]] = {part: {"naive": [], "engine": []} for part in ("training", "round")}
+    textbook = TextbookFedAvg(network, workload.data, workload.split, workload.batch_size)
+    rates: dict[str, dict[str, Any]] = {
+        part: {"textbook": [], "engine": []} for part in ("training", "round")
+    }
     for repeat in range(repeats + 1):
         samples, trained = simulation.samples, simulation.training_seconds
         with numerics(workload.precision):
             seconds = timed(simulation.advance)
         samples, trained = simulation.samples - samples, simulation.training_seconds - trained
         participants = simulation.runs[0].server.participants.tolist()
-        theirs = naive_round(naive, participants, workload)
+        theirs = textbook_round(textbook, participants, workload)
         if repeat:
             rates["training"]["engine"].append(samples / trained)
             rates["round"]["engine"].append(samples / seconds)
             for part, rate in theirs.items():
-                rates[part]["naive"].append(rate)
+                rates[part]["textbook"].append(rate)
     for figures in rates.values():
-        figures["ratio"] = ratio(figures["engine"], figures["naive"])
+        figures["ratio"] = ratio(figures["engine"], figures["textbook"])
     if resolve_device(device).type != "cpu":
         return rates
     peak = peak_rate()
@@ -129,12 +132,12 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
     return {**rates, "peak_flop_per_second": peak, "share_of_peak": share}
 
 
-def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload) -> dict[str, float]:
-    """Samples per second of a round of the naive loop, without and with aggregation and evaluation."""
+def textbook_round(textbook: TextbookFedAvg, participants: list[int], workload: Workload) -> dict[str, float]:
+    """Samples per second of a round of the textbook loop, without and with aggregation and evaluation."""
     result: list[Any] = []
-    trained = timed(lambda: result.extend(naive.train(participants, workload.epochs, workload.lr)))
+    trained = timed(lambda: result.extend(textbook.train(participants, workload.epochs, workload.lr)))
     samples, states = result
-    rest = timed(lambda: naive.aggregate(participants, states)) + timed(naive.evaluate)
+    rest = timed(lambda: textbook.aggregate(participants, states)) + timed(textbook.evaluate)
     return {"training": samples / trained, "round": samples / (trained + rest)}
 
 

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
+import torch.nn.functional as F
 import typer
+from torch.utils.flop_counter import FlopCounterMode
 
 from pfl.core.config import Config, Execution, Precision
 from pfl.core.errors import InvalidInput
@@ -28,6 +30,7 @@ from pfl.data.partition import Partition, make_partition
 from pfl.engine.device import backend_for, resolve_device
 from pfl.engine.result import hardware, versions
 from pfl.engine.simulation import Simulation
+from pfl.models import MODELS
 from pfl.run.simulate import make_simulation
 from pfl.run.sources import commit
 from pfl.run.validation import validated
@@ -39,7 +42,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Repeats = Annotated[int, typer.Option(help="Measured repeats, interleaved; one more before them warms up.")]
 
 
-MADE_UP = "made-up"
+SYNTHETIC = "synthetic"
 """60,000 noisy images of CIFAR-10's size, for measurements that do not depend on their content."""
 
 
@@ -48,7 +51,7 @@ class Workload:
     """A simulation to measure; by default FedAvg on CIFAR-10 in 100 clients, similar to pFedSim's setting.
 
     Attributes:
-        dataset: a name of `pfl datasets`, or `MADE_UP`.
+        dataset: a name of `pfl datasets`, or `SYNTHETIC`.
         method: with its default hyperparameters.
         rounds: more than are measured, so that a method whose rounds differ behaves as in long runs.
         eval_every: rounds between evaluations.
@@ -104,18 +107,18 @@ class Workload:
 
 @cache
 def _data(name: str) -> Dataset:
-    if name != MADE_UP:
+    if name != SYNTHETIC:
         return load(name)
     images = 60_000
     file = Path(tempfile.mkstemp(prefix="pfl-benchmark-")[1])
     atexit.register(file.unlink)
     fields: dict[str, Any] = {
-        "checksum": MADE_UP,
+        "checksum": SYNTHETIC,
         "mean": (0.5,) * 3,
         "std": (0.25,) * 3,
         "n_train": images * 5 // 6,
     }
-    return make_dataset((3, 32, 32), 10, images, file=file, name=MADE_UP, **fields)
+    return make_dataset((3, 32, 32), 10, images, file=file, name=SYNTHETIC, **fields)
 
 
 @cache
@@ -180,6 +183,24 @@ def timed(work: Callable[[], object]) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - began
+
+
+def flop(workload: Workload) -> float:
+    """FLOP of one image in a training step."""
+    data = workload.data
+    network = MODELS[workload.model](data.shape, len(data.classes))
+    x, y = torch.zeros(workload.batch_size, *data.shape), torch.zeros(workload.batch_size, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(network(x), y).backward()
+    return float(counter.get_total_flops()) / workload.batch_size
+
+
+def peak_rate(
+    size: int = 2048, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> float:
+    """FLOP per second of the best of six products of square matrices."""
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return max(2 * size**3 / timed(lambda: torch.mm(a, b)) for _ in range(6))
 
 
 def in_subprocess(work: Callable[..., Any], *arguments: Any) -> Any:

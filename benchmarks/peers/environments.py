@@ -45,7 +45,9 @@ class Peer:
 
 SCRIPTS, REQUIREMENTS = FOLDER / "scripts", FOLDER / "requirements"
 PEERS = {
-    "textbook": Peer("textbook loop", (ROOT / "benchmarks/naive.py", SCRIPTS / "textbook.py"), threads=True),
+    "textbook": Peer(
+        "textbook loop", (ROOT / "benchmarks/textbook.py", SCRIPTS / "textbook.py"), threads=True
+    ),
     "ours": Peer("ours", (SCRIPTS / "ours.py",)),
     "flwr": Peer(
         "Flower",

@@ -22,12 +22,12 @@ from benchmarks.peers.inputs import write_inputs
 from benchmarks.peers.scripts.work import Record, Work, accuracy, network, tensors
 from benchmarks.peers.table import BEGIN, END, FIGURES, lines_of_code, readme_block, readme_table, summary
 from benchmarks.peers.tree import members, run_tree
-from benchmarks.workload import MADE_UP, Workload
+from benchmarks.workload import SYNTHETIC, Workload
 from pfl.core.errors import InvalidInput
 from tests.repository import ROOT
 
 LITTLE = Workload(
-    dataset=MADE_UP, partition="dirichlet:1,min=10", clients=100, participation=0.02, rounds=3, epochs=1
+    dataset=SYNTHETIC, partition="dirichlet:1,min=10", clients=100, participation=0.02, rounds=3, epochs=1
 )
 
 

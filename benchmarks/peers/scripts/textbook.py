@@ -1,4 +1,4 @@
-"""The textbook loop (`benchmarks/naive.py`) on torch alone."""
+"""The textbook loop (`benchmarks/textbook.py`) on torch alone."""
 
 import sys
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 from work import Record, Work
 
-from benchmarks.naive import NaiveFedAvg
+from benchmarks.textbook import TextbookFedAvg
 
 work = Work.read(sys.argv[1])
 threads = f"{work.workers} threads of torch" if work.workers > 1 else "one thread"
@@ -14,7 +14,7 @@ record = Record(work, "torch", threads)
 division = SimpleNamespace(**work.partition)
 images, labels = (np.load(work.folder / f"{name}.npy") for name in ("images", "labels"))
 dataset = SimpleNamespace(images=images, labels=labels, mean=division.mean, std=division.std)
-loop = NaiveFedAvg(work.network(), dataset, division, work.batch_size, work.shuffle)
+loop = TextbookFedAvg(work.network(), dataset, division, work.batch_size, work.shuffle)
 for number, participants in enumerate(division.participants[: work.rounds], start=1):
     samples = work.epochs * sum(len(division.train[client]) for client in participants)
     with record.training(number, samples):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pfl.data.partition import Partition
 
 
-class NaiveFedAvg:
+class TextbookFedAvg:
     """FedAvg on normalised float images, which stay in main memory; batches go to the model's device.
 
     Args:
