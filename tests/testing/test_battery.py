@@ -189,7 +189,11 @@ def test_rounding_is_not_seen_and_a_changed_digit_is():
     assert not differences(case, values, {**values, "train loss": [1.0, 2.0 + 1e-8]}, "loop")
     (moved,) = differences(case, values, {**values, "train loss": [1.0, 2.000001]}, "loop")
     assert str(moved) == "train loss (loop): 2.0 -> 2.000001"
-    for other in ({"headline": "adapted"}, {"best": [50.0, 4]}, {"train loss": [1.0]}, {"bytes": 3}):
+    (moved,) = differences(case, values, {**values, "train loss": [1.0 + 1e-8, 2.1]}, "loop")
+    assert str(moved) == "train loss (loop): 2.0 -> 2.1"
+    (moved,) = differences(case, values, {**values, "train loss": [1.0]}, "loop")
+    assert str(moved) == "train loss (loop): 2 -> 1 values"
+    for other in ({"headline": "adapted"}, {"best": [50.0, 4]}, {"bytes": 3}):
         assert differences(case, values, {**values, **other}, "loop")
     assert differences(case, values, {name: values[name] for name in ("headline", "best")}, "loop")
 
