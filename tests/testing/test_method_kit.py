@@ -287,6 +287,16 @@ def test_a_phase_may_capture_tensors_arrays_and_recursive_functions():
     check_method(Weighted, ["hooks"])
 
 
+@pytest.mark.parametrize("rule", ["backends", "determinism", "resume", "unseen_clients"])
+def test_a_simulation_that_diverges_is_reported_as_such(rule):
+    class Diverging(Averaging):
+        def loss(self, client, batch):
+            return super().loss(client, batch) * 1e30
+
+    with violates(rule, "the training losses are .*nan"):
+        check_method(Diverging, [rule])
+
+
 def test_a_negative_count_of_traffic_is_told():
     class Refunded(Averaging):
         def aggregate(self, server):
