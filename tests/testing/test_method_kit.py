@@ -287,6 +287,17 @@ def test_a_phase_may_capture_tensors_arrays_and_recursive_functions():
     check_method(Weighted, ["hooks"])
 
 
+@pytest.mark.parametrize("draw", [np.random.random, lambda: torch.rand(())])
+def test_a_method_that_draws_from_a_global_random_state_in_vain_is_reported(draw):
+    class Wasteful(Averaging):
+        def aggregate(self, server):
+            draw()
+            return super().aggregate(server)
+
+    with violates("determinism", "a run draws from the global random state of NumPy or torch"):
+        check_method(Wasteful, ["determinism"])
+
+
 @pytest.mark.parametrize("rule", ["backends", "determinism", "resume", "unseen_clients"])
 def test_a_simulation_that_diverges_is_reported_as_such(rule):
     class Diverging(Averaging):
