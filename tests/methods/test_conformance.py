@@ -13,10 +13,6 @@ import pfl
 from pfl.core.families import FAMILIES
 from pfl.engine.method import Method
 from pfl.methods import METHODS
-from pfl.methods.fedfomo import FedFomo
-from pfl.methods.fedgen import FedGen
-from pfl.methods.fedrep import FedRep
-from pfl.methods.pfedme import PFedMe
 from pfl.testing import check_method
 from pfl.testing.method_kit import KIT
 from tests.conftest import SAMPLE
@@ -50,20 +46,6 @@ def cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("method", "rule"), list(cases()))
 def test_a_method_meets_a_rule(method, rule):
     check_method(method, [rule])
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        FedFomo(baseline="before_training"),
-        FedGen(qualifies="largest"),
-        FedRep(final_head_epochs=2),
-        pytest.param(PFedMe(weights="equal"), marks=pytest.mark.slow),
-    ],
-    ids=lambda method: type(method).__name__,
-)
-def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interruption(method):
-    check_method(method, ["backends", "resume"])
 
 
 @pytest.mark.parametrize("method", METHODS)
