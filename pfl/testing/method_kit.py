@@ -150,16 +150,11 @@ def docstring(tested: CheckedMethod) -> None:
 @KIT.rule
 def hyperparameters(tested: CheckedMethod) -> None:
     """Every option is declared with `hyper` in a frozen dataclass, with a description and a valid default."""
-    cls = tested.cls
-    if bare := [name for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)]:
-        raise Violated(f"{bare[0]} is no field; decorate the class with @dataclass(frozen=True)")
-    for field in dataclasses.fields(cls):
-        declared = field.metadata.get("hyper")
-        if declared is None:
-            raise Violated(f"{field.name} is a field without hyper(default, about, ...)")
+    for name, declared in tested.cls.declarations().items():
         if not declared.about.strip() or "\n" in declared.about:
-            raise Violated(f"{field.name} has no description of one line")
-        declared.check(field.name, field.default, field.default)
+            raise Violated(f"{name} has no description of one line")
+        default = tested.cls.__dataclass_fields__[name].default
+        declared.check(name, default, default)
 
 
 @KIT.rule

@@ -16,7 +16,6 @@ from pfl.engine.metrics import Accuracy
 from pfl.engine.stacked import StackedBackend
 from pfl.kernels import conv_block
 from pfl.methods import METHODS
-from pfl.models import MODELS
 from pfl.testing.battery import WAYS, answer, concerned, differences, run, subjects
 from pfl.testing.cases import Case, away, cases, of_method
 from tests.conftest import SAMPLE
@@ -106,11 +105,6 @@ def test_every_option_of_the_configuration_has_another_value_than_its_default():
     }
     assert ways | {"precision"} == set(vars(usual))  # a way of its own
     assert {way for case in CASES.values() for way in case.ways} == set(WAYS)
-
-
-def test_every_method_and_every_network_has_cases():
-    asked = {case.subject for case in CASES.values()} - {None}
-    assert asked == {f"method {name}" for name in METHODS} | {f"network {name}" for name in MODELS}
 
 
 @pytest.mark.parametrize(
