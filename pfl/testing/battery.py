@@ -93,17 +93,22 @@ class Difference:
         value: name of the value.
         way: how it was computed.
         expected: the recorded value; for a further way of a case, that of its first way.
+        tolerance: the accepted difference of two numbers.
     """
 
     value: str
     way: str
     expected: Any
     now: Any
+    tolerance: float = TOLERANCE
 
     def __str__(self) -> str:
         parts = [(self.expected, self.now)]
         if isinstance(self.expected, list) and isinstance(self.now, list):
-            parts = [pair for pair in zip(self.expected, self.now, strict=False) if pair[0] != pair[1]]
+            if len(self.expected) != len(self.now):
+                return f"{self.value} ({self.way}): {len(self.expected)} -> {len(self.now)} values"
+            pairs = zip(self.expected, self.now, strict=True)
+            parts = [pair for pair in pairs if not close(*pair, self.tolerance)]
         shown = ", ".join(f"{expected} -> {now}" for expected, now in parts[:2])
         return f"{self.value} ({self.way}): {shown}{', ...' if len(parts) > 2 else ''}"
 
@@ -280,7 +285,7 @@ def differences(case: Case, expected: Values, now: Values, way: str) -> list[Dif
         and (name in expected or not name.startswith("default "))
     ]
     return [
-        Difference(name, way, expected.get(name), now.get(name))
+        Difference(name, way, expected.get(name), now.get(name), tolerance)
         for name in compared
         if not close(expected.get(name), now.get(name), tolerance)
     ]

@@ -86,7 +86,7 @@ class Case:
     subject: str | None
     options: Mapping[str, Any]
     data: Data = SMALL
-    ways: Sequence[str] = ("loop", "stacked")
+    ways: Sequence[str] = ("loop", "stacked", "resumed")
     seeds: tuple[int, ...] = (0,)
     variants: Sequence[Mapping[str, Any]] = ()
     divided: bool = False

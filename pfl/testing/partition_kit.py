@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from pfl.core.errors import InvalidInput
+from pfl.core.hyper import check_declared
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition, make_partition, parse_spec
 from pfl.data.partitions import PARTITIONS
@@ -84,8 +85,7 @@ def pooled_images() -> Dataset:
 def options(tested: CheckedPartition) -> None:
     """Every option is declared with `hyper` or `text_option` in a frozen dataclass, with a description."""
     rule = tested.rule
-    if bare := [name for name, value in vars(rule).items() if isinstance(value, dataclasses.Field)]:
-        raise Violated(f"{bare[0]} is no option; decorate the class with @dataclass(frozen=True)")
+    check_declared(rule)
     fields = [field.name for field in dataclasses.fields(rule)]
     if rule.argument is not None and rule.argument not in fields:
         raise Violated(f"argument is {rule.argument}; expected one of {', '.join(fields)}")
@@ -159,7 +159,8 @@ def file(tested: CheckedPartition) -> None:
     with TemporaryDirectory() as folder:
         partition.save(Path(folder) / "partition.npz")
         loaded = Partition.load(Path(folder) / "partition.npz")
-    if (loaded.checksum, loaded.notes) != (partition.checksum, partition.notes):
+    names = ("checksum", "data_checksum", "spec", "notes")
+    if any(getattr(loaded, name) != getattr(partition, name) for name in names):
         raise Violated("the loaded partition differs from the saved one")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,14 +130,30 @@ def _row_name(row: Any) -> str:
 
 
 def has_entry(content: Mapping[str, Any], key: str) -> bool:
-    """Whether a table has what a key of its ``sources`` names."""
+    """Whether a table states what a key of its ``sources`` names."""
     first, _, rest = key.partition(".")
     settings, rows = content.get("settings"), content.get("methods")
     if first == "settings" and rest and isinstance(settings, dict):
-        long = [_long_form("partition", setting) for setting in settings.values()]
-        keys = {key for setting in long if isinstance(setting, dict) for key in setting}
-        return rest in keys or any(f"{rest}.".startswith(f"{name}.") for name in settings)
+        stated = [(str(name), {*_keys(_long_form("partition", own))}) for name, own in settings.items()]
+        return _names(stated, rest) or any(rest in keys for _, keys in stated)
     if first == "methods" and rest and isinstance(rows, list):
-        methods = {row["method"] for row in rows if isinstance(row, dict) and "method" in row}
-        return any(f"{rest}.".startswith(f"{name}.") for name in {*map(_row_name, rows), *methods})
+        stated = [
+            (name, {*_keys(row), *_keys(row.get("params"))})
+            for row in (_long_form("method", row) for row in rows)
+            if isinstance(row, dict)
+            for name in (_row_name(row), str(row.get("method")))
+        ]
+        return _names(stated, rest)
     return first in content
+
+
+def _names(stated: Sequence[tuple[str, Collection[str]]], key: str) -> bool:
+    """Whether ``key`` is a name in ``stated``, or a name and one of its keys. Names may contain dots."""
+    return any(key == name or key in {f"{name}.{own}" for own in keys} for name, keys in stated)
+
+
+def _keys(content: Any) -> Iterator[str]:
+    """The keys of nested mappings, joined with dots."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from (str(key), *(f"{key}.{rest}" for rest in _keys(value)))

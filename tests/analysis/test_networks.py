@@ -8,7 +8,6 @@ from torch import nn
 
 from pfl.analysis.activation import activation_maps, spread
 from pfl.analysis.representations import layers, outputs
-from pfl.analysis.sensitivity import sensitivity
 from pfl.core.errors import InvalidInput
 from pfl.models import MODELS
 from pfl.models._network import Network
@@ -69,7 +68,3 @@ def test_a_network_without_convolutions_has_no_maps():
 def test_spread_is_the_share_above_half_of_the_largest():
     maps = torch.tensor([[[1.0, 0.5], [0.4, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
     assert spread(maps).tolist() == [0.5, 0.0]
-
-
-def test_sensitivity_is_change_times_value():
-    assert sensitivity(torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])).tolist() == [6, 3]

@@ -11,7 +11,6 @@ from pfl.analysis.similarity import (
     data_similarity,
     head_distances,
     pairwise_cka,
-    statistics_distances,
 )
 
 
@@ -62,10 +61,3 @@ def test_cka_is_the_cosine_of_centred_gram_matrices():
     x = torch.tensor([[1.0], [-1.0], [0.0]])  # gram [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], of norm 2
     y = torch.tensor([[1.0], [0.0], [-1.0]])  # product of the two: 1
     assert pairwise_cka([x, y])[0, 1] == pytest.approx(1 / 4)
-
-
-def test_distances_of_statistics_add_up_over_layers():
-    means = [torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [1.0]])]
-    variances = [torch.tensor([[0.0], [16.0]]), torch.tensor([[4.0], [9.0]])]
-    # sqrt(3^2 + 4^2) + sqrt(0^2 + 1^2)
-    assert statistics_distances(means, variances)[0, 1] == pytest.approx(6)

@@ -15,7 +15,7 @@ from pfl.core.config import Execution
 from pfl.engine import checkpoint
 from pfl.run.simulate import simulate_together
 from pfl.testing.emulated import DEVICE, emulated
-from tests.conftest import CONFIG, SAMPLE, sampled
+from tests.conftest import CONFIG, sampled
 
 SIX_ROUNDS = dataclasses.replace(CONFIG, method="pfedsim", rounds=6, epochs=1, eval_every=6)
 ON_DEVICE = Execution(device=str(DEVICE), backend="stacked")
@@ -53,14 +53,6 @@ def test_rounds_follow_each_other_without_waiting_for_the_device(method, dataset
 def test_after_every_round_of_large_models_the_host_waits(dataset, partition, monkeypatch):
     monkeypatch.setattr("pfl.engine.simulation.MOST_KEPT", 1000)
     assert min(waits_by_round("pfedsim", dataset, partition)) > 0
-
-
-@pytest.mark.parametrize("method", SAMPLE)
-def test_the_numbers_are_those_of_one_round_after_another(method, dataset, partition):
-    configs = [dataclasses.replace(SIX_ROUNDS, method=method, rounds=3, eval_every=3)]
-    expected = round_by_round(configs, dataset, partition, seeds=(0,))
-    with emulated():
-        assert run(configs, dataset, partition, ON_DEVICE, seeds=(0,)) == expected
 
 
 def test_a_run_that_diverges_on_the_way_ends_in_that_round_and_the_others_go_on(dataset, partition):

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from pfl.core.config import Execution
 from pfl.core.rng import generator, integer_seed
-from pfl.methods import METHODS
 from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
-
-
-def states() -> list[object]:
-    """Of NumPy and torch; imports move Python's."""
-    _, numbers, position, *_ = np.random.get_state()  # noqa: NPY002
-    return [numbers.tolist(), position, torch.get_rng_state().tolist()]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_no_global_random_state_is_moved(method, dataset, partition):
-    before = states()
-    simulate(dataclasses.replace(CONFIG, method=method, rounds=1, epochs=1), dataset, partition)
-    assert states() == before
 
 
 def test_the_working_directory_decides_nothing_and_stays_empty(dataset, partition, tmp_path, monkeypatch):

@@ -77,14 +77,6 @@ def test_configurations_that_train_alike_are_trained_once_with_the_numbers_of_ea
     assert len(stopped) > 1 if "patience" in changes else stopped == {None}
 
 
-def test_configurations_that_train_alike_resume_bit_identically(dataset, partition, checkpointed):
-    whole = simulate_together(ADAPTED, dataset, partition)
-    pause = dataclasses.replace(checkpointed, until=4)
-    simulate_together(ADAPTED, dataset, partition, execution=pause)
-    resumed = simulate_together(ADAPTED, dataset, partition, execution=checkpointed)
-    assert [run.metrics for (run,) in resumed] == [run.metrics for (run,) in whole]
-
-
 def test_a_finished_simulation_resumes_without_a_round(dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path))
     first = simulate(CONFIG, dataset, partition, (0,), execution)[0]

@@ -91,16 +91,6 @@ def test_clients_hold_what_they_trained_last_also_in_flight():
     assert numbers(simulation, server.personal("post_aggregation")) == pytest.approx([3.5] * 3)
 
 
-def test_traffic_is_a_model_for_each_dispatch_and_each_arrival():
-    simulation = scripted("fedavg_async", CHANGES, [12, 12, 12], stragglers=2)
-    run = simulation.runs[0]
-    model = 4 * run.server.scalars("all")
-    simulation.advance()
-    assert (run.bytes_down, run.bytes_up) == (3 * model, 1 * model)
-    simulation.advance()
-    assert (run.bytes_down, run.bytes_up) == (4 * model, 3 * model)
-
-
 def test_participation_is_a_warning():
     config = validated(Config(method="lga", participation=0.5))
     assert warnings_of(config) == ("lga: participation is ignored: the straggler clock selects the clients",)

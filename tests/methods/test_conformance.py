@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,16 +12,10 @@ from torch import nn
 import pfl
 from pfl.core.families import FAMILIES
 from pfl.engine.method import Method
-from pfl.engine.simulation import BYTES_PER_SCALAR
 from pfl.methods import METHODS
-from pfl.methods.fedfomo import FedFomo
-from pfl.methods.fedgen import FedGen
-from pfl.methods.fedrep import FedRep
-from pfl.methods.pfedme import PFedMe
-from pfl.run.simulate import simulate
 from pfl.testing import check_method
 from pfl.testing.method_kit import KIT
-from tests.conftest import CONFIG, SAMPLE
+from tests.conftest import SAMPLE
 from tests.methods.toy import after_rounds
 
 ALL = tuple(METHODS)
@@ -53,20 +46,6 @@ def cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("method", "rule"), list(cases()))
 def test_a_method_meets_a_rule(method, rule):
     check_method(method, [rule])
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        FedFomo(baseline="before_training"),
-        FedGen(qualifies="largest"),
-        FedRep(final_head_epochs=2),
-        pytest.param(PFedMe(weights="equal"), marks=pytest.mark.slow),
-    ],
-    ids=lambda method: type(method).__name__,
-)
-def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interruption(method):
-    check_method(method, ["backends", "resume"])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -104,16 +83,3 @@ def test_a_method_trains_a_head_without_a_bias(method):
     options = {"clients": 4, "rounds": 3, "epochs": 1, "participation": 1.0, "progress": False}
     (run,) = pfl.simulate(method, "digits", model=without_bias, **options)
     assert run.metrics.rounds[-1].round == 3
-
-
-WHOLE = ("clusterfl", "ditto", "feddyn", "fedprox", "fedupdate")
-WHOLE += ("fesem", "perfedavg", "pfedhn", "pfedme", "pfedsim")
-
-
-@pytest.mark.parametrize("method", WHOLE)
-def test_a_participant_receives_a_model_and_sends_one(method, dataset, partition):
-    config = dataclasses.replace(CONFIG, method=method, rounds=2, participation=1.0, bn_stats="mixed")
-    (fedavg,) = simulate(dataclasses.replace(config, method="fedavg"), dataset, partition)
-    (result,) = simulate(config, dataset, partition)
-    assert result.metrics.bytes_down == fedavg.metrics.bytes_down > partition.clients * 2 * BYTES_PER_SCALAR
-    assert result.metrics.bytes_up == fedavg.metrics.bytes_up

@@ -1,4 +1,4 @@
-"""Elastic aggregation: rounds computed in plain torch, and what it sends."""
+"""Elastic aggregation: rounds computed in plain torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from pfl.models import build
-from tests.methods import toy
 from tests.methods.recomputed import LR, begun, first_participants, minibatches, model_of
 
 
@@ -51,10 +50,3 @@ def test_a_round_agrees_with_the_authors_rule_computed_in_plain_torch(participat
     assert server.participants.tolist() == clients
     for name, tensor in expected.items():
         torch.testing.assert_close(server.store[name][0], tensor, rtol=0, atol=1e-12)
-
-
-def test_the_sensitivities_are_sent_beside_the_model(dataset, partition):
-    _, server = toy.after_rounds("elastic", dataset, partition, 1)
-    model, present = server.scalars("all"), len(server.participants)
-    parameters = server.scalars(*server.groups.trainable)
-    assert server.traffic.total == (present * model, present * (model + parameters))

@@ -189,12 +189,3 @@ def test_absent_clients_keep_their_models():
     present = simulation.runs[0].server.participants.tolist()
     mean = sum(present) / 3
     assert models(simulation) == pytest.approx([mean if k in present else 0 for k in range(6)])
-
-
-def test_masks_go_up_with_a_bit_an_element():
-    simulation = scripted("fedcac", lambda *_: 0.0, [12] * 2)
-    simulation.advance()
-    run = simulation.runs[0]
-    elements = sum(w.numel() for w in simulation.backend.initial.values())
-    assert run.bytes_down == 4 * 2 * elements
-    assert run.bytes_up == 4 * 2 * (elements + -(-elements // 32))

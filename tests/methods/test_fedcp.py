@@ -92,8 +92,3 @@ def test_the_shared_head_is_the_mean_of_itself_and_the_personal_heads(dataset, p
     heads = torch.tensordot(shares, server.trained["head.weight"], 1)
     expected = (heads + server.received["shared_head.weight"][0]) / 2
     torch.testing.assert_close(server.store["shared_head.weight"][0], expected)
-    assert not server.store.shared("head.weight")
-    assert all(server.store.shared(name) for name in server.groups.trained(("extractor", "policy")))
-    # Extractor, policy and one head, both ways.
-    sent = server.scalars("extractor", "policy", "head")
-    assert server.traffic.total == (len(present) * sent, len(present) * sent)

@@ -171,10 +171,3 @@ def test_a_class_qualifies_by_the_mean_or_the_largest_count(qualifies, classes, 
     counts[:3, :3] = torch.tensor([[3.0, 2.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
     server.federation.label_counts = counts
     assert classes_generated(server, [0, 1, 2], qualifies=qualifies) == classes
-
-
-def test_the_generator_goes_down_and_the_label_counts_up(dataset, partition):
-    _, server = after_rounds("fedgen", dataset, partition, 1)
-    present, model = len(server.participants), server.scalars("all")
-    generator = sum(tensor.numel() for tensor in server.state["generator"].values())
-    assert server.traffic.total == (present * (model + generator), present * (model + 4))

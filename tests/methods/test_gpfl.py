@@ -1,4 +1,4 @@
-"""GPFL: rounds computed in plain torch, the context of a prediction, and what it shares."""
+"""GPFL: rounds computed in plain torch, and the context of a prediction."""
 
 from __future__ import annotations
 
@@ -43,12 +43,6 @@ def test_the_context_of_prediction_is_the_client_s_mean_embedding(contexts, cont
     features = (torch.tensor([1.0, 1.0]).double() + shift).relu()
     logits = GPFL(contexts=contexts).logits(participant, toy.batch([[1.0, 1.0]], [0]).x)[0]
     assert logits.tolist() == pytest.approx([features[0].item(), 2 * features[1].item()])
-
-
-def test_everything_but_the_head_is_shared(dataset, partition):
-    _, server = toy.after_rounds("gpfl", dataset, partition, 1)
-    for name in server.groups.trainable:
-        assert server.store.shared(name) == (not name.startswith("head.")), name
 
 
 def valve(tensors, features, context):

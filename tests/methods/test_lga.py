@@ -100,12 +100,6 @@ def test_training_may_start_from_the_personal_model():
     assert personal(simulation)[0] == pytest.approx((own + observed[2]) / 2)
 
 
-def test_personal_models_go_down_with_late_arrivals():
-    bytes_down = {method: run(method, 2)[0].runs[0].bytes_down for method in ("lga", "plga")}
-    model = 4 * run("lga", 1)[0].runs[0].server.scalars("all")
-    assert bytes_down["plga"] - bytes_down["lga"] == model
-
-
 @pytest.mark.parametrize("division", ["network", "whole", "tensor"])
 def test_the_softened_similarity_never_leaves_its_range(division):
     method = LGA(stages=division)

@@ -51,9 +51,3 @@ def test_the_local_gradient_holds_both_variates():
     # No pixel is on, so cross-entropy has no gradient in the weights.
     gradient, _ = Scaffold()._corrected(client, (toy.batch([[0.0, 0.0]], [0]),))
     torch.testing.assert_close(gradient["head.weight"], common - own)
-
-
-def test_a_round_sends_models_and_variates_both_ways(dataset, partition):
-    _, server = toy.after_rounds("scaffold", dataset, partition, 1)
-    both = server.scalars("all") + server.scalars(*server.groups.trainable)
-    assert server.traffic.total == (len(server.participants) * both, len(server.participants) * both)

@@ -12,12 +12,9 @@ import pytest
 from benchmarks.comparisons import our_name
 from pfl.data.partition import parse_spec
 from pipeline.figures.figure import load_figure
-from pipeline.spec.axes import Setting
 from pipeline.spec.papers import NUMBERS, Paper, paper_names
 from pipeline.spec.paths import figure_names, table_names
-from pipeline.spec.published import Published, PublishedTable
-from pipeline.spec.reported import Evaluation
-from pipeline.spec.schedule import Schedule
+from pipeline.spec.published import Published
 from pipeline.spec.table import Table, load_table
 from tests.tables.conftest import Pin
 
@@ -38,8 +35,6 @@ ORIGIN = (
     rf"paper( §|, )[^:]+: |released code \([^:;]+\): |benchmark code \(PFLlib\): |our choice: |as in {TABLE}"
 )
 """How a source begins: who says so, and for a paper where."""
-PATHS = {"evaluation": Evaluation, "published": PublishedTable, "schedule": Schedule, "settings": Setting}
-"""What the second word of a source's key may name, besides settings and rows."""
 
 
 def flat(fact: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,39 +182,6 @@ def test_what_a_paper_table_pins_of_schedule_and_rows_has_a_source(everything):
             for row in table.methods:
                 keys = {"methods", f"methods.{row.id}", f"methods.{row.method}"}
                 assert not row.params or keys & table.sources.keys(), f"{name}: {row.id}"
-
-
-def test_a_key_of_the_sources_names_what_the_table_pins(everything):
-    for name, table in everything.items():
-        for key in table.sources:
-            assert is_pinned(table, key.split(".")), f"{name}: {key}"
-
-
-def is_pinned(table: Table, key: list[str]) -> bool:
-    """Whether ``key`` names a field of the table; or within it a setting, a row, or something that they set.
-
-    A setting's name may itself hold dots, as in "settings.dir-0.1.partition".
-    """
-    first, rest = key[0], ".".join(key[1:])
-    if not rest:
-        return first in type(table).model_fields
-    if first == "settings":
-        own, _, field = rest.rpartition(".")
-        if rest in table.settings or own in table.settings:
-            return rest in table.settings or sets(table.settings[own], field)
-        return any(sets(setting, rest) for setting in table.settings.values())
-    if first == "methods":
-        row, _, parameter = rest.partition(".")
-        rows = [entry for entry in table.methods if row in (entry.id, entry.method)]
-        return any(not parameter or parameter in entry.params for entry in rows)
-    if first == "draw":
-        return bool(table.draw)
-    return first in PATHS and rest in PATHS[first].model_fields
-
-
-def sets(setting: Setting, field: str) -> bool:
-    """Whether a setting has a value for one of its fields."""
-    return field in setting.model_fields_set
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ class Diverse(Averaging):
 
 BROKEN = {
     "docstring": (WithoutState, "no field State"),
-    "hyperparameters": (PlainField, r"mu is a field without hyper\("),
+    "hyperparameters": (PlainField, r"PlainField.mu: its declaration is not accepted; expected hyper\("),
     "search_space": (WideRange, r"mu: 2.0 is not accepted; expected a number in \[0, 1\]"),
     "warm_up": (LongWarmUp, r"warm_up\(1\) is 2; expected an integer in \[0, 1\]"),
     "simulation": (Unevaluated, "Unevaluated.headline: adapted is not accepted"),
@@ -263,14 +263,6 @@ def test_an_unsound_search_range_is_named(declared, line):
         check_method(method, ["search_space"])
 
 
-def test_a_class_that_is_no_dataclass_is_told_so():
-    class Undecorated(Averaging):
-        mu: float = hyper(0.1, "weight")
-
-    with pytest.raises(Violations, match=r"mu is no field; decorate the class with @dataclass"):
-        check_method(Undecorated, ["hyperparameters"])
-
-
 def test_a_phase_may_capture_tensors_arrays_and_recursive_functions():
     class Weighted(Averaging):
         def phases(self, server):
@@ -285,6 +277,27 @@ def test_a_phase_may_capture_tensors_arrays_and_recursive_functions():
             return (Phase(loss=loss),)
 
     check_method(Weighted, ["hooks"])
+
+
+@pytest.mark.parametrize("draw", [np.random.random, lambda: torch.rand(())])
+def test_a_method_that_draws_from_a_global_random_state_in_vain_is_reported(draw):
+    class Wasteful(Averaging):
+        def aggregate(self, server):
+            draw()
+            return super().aggregate(server)
+
+    with violates("determinism", "a run draws from the global random state of NumPy or torch"):
+        check_method(Wasteful, ["determinism"])
+
+
+@pytest.mark.parametrize("rule", ["backends", "determinism", "resume", "unseen_clients"])
+def test_a_simulation_that_diverges_is_reported_as_such(rule):
+    class Diverging(Averaging):
+        def loss(self, client, batch):
+            return super().loss(client, batch) * 1e30
+
+    with violates(rule, "the training losses are .*nan"):
+        check_method(Diverging, [rule])
 
 
 def test_a_negative_count_of_traffic_is_told():

@@ -93,6 +93,8 @@ def test_a_table_has_the_rows_that_it_lists_and_one_of_the_base_s_name_begins_wi
 def test_sources_of_what_the_table_no_longer_has_are_not_inherited():
     table = study(settings={"two": {}}, methods=["fedavg"], reference=None, sources={"seeds": "our choice"})
     assert table.sources == {"schedule": "paper", "settings.two": "paper", "seeds": "our choice"}
+    unset = study(methods=[{"as": "strong", "params": {"mu": None}}], reference=None).sources.keys()
+    assert "methods.strong.mu" not in unset
     kept = study(methods=["strong"], reference=None).sources.keys()
     assert kept >= {"methods.fedprox", "methods.strong.mu"}
 
@@ -101,6 +103,16 @@ def test_sources_of_what_the_table_no_longer_has_are_not_inherited():
     ("key", "said"),
     [
         ("methods.fedporx.mu", "sources: methods.fedporx.mu is not accepted; expected a key, a row"),
+        (
+            "methods.strong.nu",
+            "sources: methods.strong.nu is not accepted; expected a key, a row or a column",
+        ),
+        (
+            "methods.fedavg.mu",
+            "sources: methods.fedavg.mu is not accepted; expected a key, a row or a column",
+        ),
+        ("settings.dir.clients", "sources: settings.dir.clients is not accepted; expected a key, a row"),
+        ("settings.two.lr", "sources: settings.two.lr is not accepted; expected a key, a row or a column"),
         ("settings.one", "sources: settings.one is not accepted; expected a key, a row or a column"),
         ("search", "sources: search is not accepted; expected a key, a row or a column of the table"),
         ("scheduel", "sources: scheduel is not accepted; expected a key, a row or a column"),
@@ -111,6 +123,16 @@ def test_a_source_of_nothing_in_the_table_is_refused(base: Path, key, said):
     assert refusal(study, sources={key: "paper"}).startswith(f"tables/study.yaml: {said}")
     base.write_text(f'{BASE}  {key}: "paper"\n')
     assert refusal(load_table, "mine-table1").startswith(f"{base.relative_to(Path.cwd())}: {said}")
+
+
+def test_a_source_may_name_what_a_row_or_a_setting_states():
+    keys = [
+        "methods.strong.params.mu",
+        "methods.fedprox.label",
+        "settings.dir.schedule.lr",
+        "settings.schedule",
+    ]
+    assert study(sources=dict.fromkeys(keys, "paper")).sources.keys() >= {*keys}
 
 
 def test_a_value_by_default_may_have_a_source():
