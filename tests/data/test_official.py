@@ -86,6 +86,17 @@ def test_a_file_that_is_not_idx_is_one_line(official, tmp_path):
         official("mnist")
 
 
+def test_idx_files_with_more_labels_than_images_are_named(tmp_path):
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for part, labels in (("train", 30), ("t10k", 20)):
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(random_bytes(20, 28, 28)))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(gzip.decompress(idx(random_bytes(labels) % 10)))
+    line = refusal(load, "mnist", source=tmp_path, progress=False)
+    assert "train-images-idx3-ubyte.gz with 20 images and " in line
+    assert "train-labels-idx1-ubyte with 30 labels is not accepted; expected one label per image" in line
+
+
 def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_path):
     write_official("tiny_imagenet", tmp_path)
     loaded = official("tiny_imagenet")

@@ -35,7 +35,7 @@ def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
                 return _image_folder.read(files, out)
             out.expect(samples)
             # NIST stores images column by column; transposing them makes the letters upright
-            n_train = append_idx(idx, tree.open, out, lambda block: np.swapaxes(block, 1, 2))
+            n_train = append_idx(idx, out, lambda block: np.swapaxes(block, 1, 2))
         return Content(tuple(classes), n_train)
 
     return Definition(
