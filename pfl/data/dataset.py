@@ -303,6 +303,9 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
     if labels.min() < 0 or labels.max() >= classes:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)
+    n_train = content.n_train
+    if n_train is not None and not (isinstance(n_train, int) and 1 <= n_train <= len(labels)):
+        raise InvalidInput("dataset", files, f"n_train as an int in [1, {len(labels)}], not {n_train!r}")
     check_distinct(content.classes, files)
     if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
         accepted = f"images of shape {known.shape} in {known.classes} classes for {located.name}"

@@ -19,6 +19,7 @@ from PIL import Image
 from pfl import testing as kit
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import _decoder, _located, check_dataset, load
+from pfl.data.datasets.digits import digits
 from pfl.testing.dataset_kit import KIT
 from tests.command import python
 from tests.data.conftest import write_zip, zipped
@@ -83,6 +84,13 @@ def test_torch_takes_mapped_images_without_a_warning(image_folder):
     photos = load(str(image_folder), progress=False)
     with warnings.catch_warnings(action="error"):
         torch.from_numpy(photos.images)
+
+
+def test_a_write_to_the_images_does_not_reach_the_cache(image_folder):
+    photos = load(str(image_folder), progress=False)
+    pixels = photos.images.tolist()
+    photos.images[:] += 1
+    assert load(str(image_folder), progress=False).images.tolist() == pixels
 
 
 def test_the_second_load_decodes_nothing_and_a_changed_file_is_decoded_again(image_folder, monkeypatch):
@@ -205,6 +213,16 @@ def test_a_file_that_is_no_image_is_named(image_folder):
 def test_an_image_of_another_size_is_named(image_folder):
     Image.new("RGB", (9, 9)).save(image_folder / "test/cat/0.png")
     assert "train/cat/0.png is 5x4 and test/cat/0.png is 9x9" in complaint(image_folder)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("n_train", [0, -1, 1798, 1442.0])
+def test_a_training_set_of_no_valid_size_is_one_line(n_train, monkeypatch):
+    def read(files, out):
+        return replace(digits.read(files, out), n_train=n_train)
+
+    monkeypatch.setattr("pfl.data.datasets.digits.digits", replace(digits, read=read))
+    assert f"expected n_train as an int in [1, 1797], not {n_train}" in complaint("digits")
 
 
 def test_images_of_sixteen_bits_are_refused(image_folder):

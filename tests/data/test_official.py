@@ -170,6 +170,13 @@ def test_without_a_split_all_data_of_leaf_are_training_images(tmp_path):
     assert loaded.columns["writer"].tolist() == [0, 1]
 
 
+def test_images_of_test_alone_are_no_training_images(tmp_path):
+    content = leaf({"f0000_14": [(random_bytes(28, 28), 1)]}).encode()
+    members = {"train/all_data_0.json": leaf({}).encode(), "test/all_data_0.json": content}
+    write_zip(tmp_path / "femnist.zip", members)
+    assert "n_train as an int in [1, 1], not 0" in refusal(load, "femnist", source=tmp_path, progress=False)
+
+
 def of_a(x: str, y: str) -> str:
     """A file of LEAF's with one user."""
     return f'{{"users": ["a"], "user_data": {{"a": {{"x": {x}, "y": {y}}}}}}}'

@@ -92,7 +92,7 @@ def _read_leaf(tree: Tree, out: ArrayWriter) -> Content:
                 writer = writers.setdefault(user, len(writers))
                 out.append(images, labels, writer=np.full(len(labels), writer))
                 count += len(labels)
-        n_train = n_train or count
+        n_train = count if folder != "test" else n_train
     return Content(CHARACTERS, n_train)
 
 
