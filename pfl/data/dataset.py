@@ -20,7 +20,7 @@ from pfl.core.errors import DataWarning, InvalidInput
 from pfl.core.files import expanded, replacing, writing
 from pfl.core.text import amount, listed
 from pfl.data import cache, checksum, stored
-from pfl.data.archive import check_archive
+from pfl.data.archive import DAMAGED, check_archive
 from pfl.data.cache import Content
 from pfl.data.datasets import DATASETS, _npz
 from pfl.data.definition import Definition
@@ -294,7 +294,7 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
         content = located.read(located.files, out)
     except InvalidInput:
         raise
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, *DAMAGED) as error:
         # The format of the files does not match their names.
         raise InvalidInput("dataset", files, f"files in the format of {located.name} ({error})") from error
     labels, classes = out.columns().get("labels"), len(content.classes)

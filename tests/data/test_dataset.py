@@ -196,7 +196,7 @@ def test_a_zip_with_one_changed_pixel_names_the_image(image_folder):
         for path in sorted(image_folder.rglob("*.*")):
             members.write(path, path.relative_to(image_folder))
     archive.write_bytes(archive.read_bytes().replace(bytes((3, 2, 1)), bytes((4, 2, 1)), 1))
-    assert "train/cat/0.bmp is not accepted; expected a decodable image (Bad CRC" in complaint(archive)
+    assert "train/cat/0.bmp is not accepted; expected a complete zip or tar (Bad CRC" in complaint(archive)
 
 
 def test_an_image_that_does_not_decode_is_named(image_folder):

@@ -97,6 +97,19 @@ def test_idx_files_with_more_labels_than_images_are_named(tmp_path):
     assert "train-labels-idx1-ubyte with 30 labels is not accepted; expected one label per image" in line
 
 
+@pytest.mark.parametrize("gzipped", [True, False])
+@pytest.mark.parametrize("left", [-20, 30, 12, 3, 0])
+def test_a_truncated_idx_file_is_named(left, gzipped, tmp_path):
+    folder = tmp_path / "mnist-copy"
+    folder.mkdir()
+    write_official("mnist", folder)
+    for path in folder.iterdir():
+        content = path.read_bytes() if gzipped else gzip.decompress(path.read_bytes())
+        path.write_bytes(content[:left] if path.name.startswith("t10k-images") else content)
+    line = refusal(load, "mnist", source=tmp_path, progress=False)
+    assert f"{folder}: t10k-images-idx3-ubyte.gz is not accepted; expected a complete idx file" in line
+
+
 def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_path):
     write_official("tiny_imagenet", tmp_path)
     loaded = official("tiny_imagenet")

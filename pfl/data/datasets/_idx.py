@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.data.archive import Tree
+from pfl.data.archive import DAMAGED, Tree
 from pfl.data.cache import ArrayWriter
 
 _BLOCK = 8192
@@ -70,6 +70,6 @@ def _array(name: str, content: bytes, dimensions: int) -> np.ndarray:
         if magic != 0x0800 + dimensions:
             raise ValueError(f"its magic number is {magic:#x}")
         return np.frombuffer(content, np.uint8, offset=4 * (1 + dimensions)).reshape(sizes)
-    except ValueError as error:
+    except (ValueError, *DAMAGED) as error:
         accepted = f"a complete idx file of {dimensions} dimensions ({error})"
         raise InvalidInput("dataset", name, accepted) from error

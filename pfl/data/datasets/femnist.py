@@ -98,8 +98,9 @@ def _read_leaf(tree: Tree, out: ArrayWriter) -> Content:
 
 def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield each writer in a LEAF file: name, images (n, 1, 28, 28), labels (n,)."""
+    content = tree.read(name)
     try:
-        data = parse_json(tree.read(name))
+        data = parse_json(content)
         if sorted(data["users"]) != sorted(data["user_data"]):
             raise ValueError("users and user_data have different names")
         for user in data["users"]:
