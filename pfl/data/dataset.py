@@ -332,7 +332,7 @@ def _identity(located: Located, size: Resize | None, content: str, formats: Sequ
     if located.definition is None:
         return "own data"
     if size:
-        return f"resized to {size.height}x{size.width}"
+        return f"{'cropped and ' if size.crop else ''}resized to {size.height}x{size.width}"
     if located.definition.content == content:
         return "original pixels"
     if located.definition.content is None and located.kind in ("official", "embedded"):
