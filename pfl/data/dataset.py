@@ -268,9 +268,13 @@ def _reading(name_or_path: str) -> Iterator[None]:
 
 
 def _decoder(located: Located) -> str:
-    """Identifies the code that decodes the images, including Pillow, as other code may give other values."""
-    reader = [DATASETS.module(located.name)] if located.definition else []
-    return f"{digest_of_modules([__name__, *reader])}, Pillow {version('pillow')}"
+    """Identifies the code that decodes the images, including Pillow, as other code may give other values.
+
+    Code that finds, downloads or checks the files is left out: an edit of it leaves the cache valid.
+    """
+    defined = [DATASETS.module(located.name)] if located.definition else []
+    modules = [cache.__name__, located.read.__module__, *defined]
+    return f"{digest_of_modules(modules)}, Pillow {version('pillow')}"
 
 
 def _decode(located: Located, size: Resize | None, folder: Path, progress: bool) -> None:

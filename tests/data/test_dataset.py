@@ -17,9 +17,12 @@ import torch
 from PIL import Image
 
 from pfl import testing as kit
+from pfl.core.digests import Code
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import _decoder, _located, check_dataset, load
+from pfl.data.datasets import DATASETS
 from pfl.data.datasets.digits import digits
+from pfl.data.locate import Located
 from pfl.testing.dataset_kit import KIT
 from tests.command import python
 from tests.data.conftest import write_zip, zipped
@@ -111,10 +114,23 @@ def test_other_code_or_another_pillow_decodes_again(name, image_folder, own_cach
     assert len(list(own_cache.glob("photos-*"))) == before + 1
 
 
-def test_the_reader_of_a_registered_data_set_is_part_of_its_key():
-    located = _located("digits", None, Path("data/raw"))
-    assert located and located.definition
-    assert _decoder(located) != _decoder(replace(located, definition=None))
+@pytest.mark.parametrize("name", ["photos", "digits", "mnist", "emnist_byclass", "domainnet"])
+def test_the_key_covers_the_code_that_decodes_and_no_other(name, image_folder, monkeypatch):
+    monkeypatch.setattr(
+        "pfl.data.dataset.digest_of_modules", lambda modules: " ".join(Code().reached(modules))
+    )
+    if name == "photos":
+        located = _located(str(image_folder), None, Path("data/raw"))
+    else:
+        located = Located(name, "official", DATASETS[name].read, definition=DATASETS[name])
+    covered = set(_decoder(located).partition(",")[0].split())
+    assert {f"pfl.data.{module}" for module in ("cache", "resize", "statistics")} < covered
+    assert covered.isdisjoint(
+        f"pfl.data.{module}" for module in ("dataset", "locate", "download", "checksum")
+    )
+    assert name == "photos" or f"pfl.data.datasets.{name}" in covered
+    assert name == "digits" or {"pfl.data.archive", "pfl.data.pixels"} < covered
+    assert ("pfl.data.datasets._idx" in covered) == ("mnist" in name)
 
 
 def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, own_cache):
