@@ -39,7 +39,8 @@ Images hardly compress, and plain bitmaps compress 10- to 100-fold; a zip bomb e
 """
 
 _ZIPS = (".zip", ".npz")
-_UNPACKED = "pfl-unpacked-"
+UNPACKED = "pfl-unpacked-"
+"""Prefix of temporary folders."""
 _LINK = "a symbolic link (pack the files that links lead to, as tar --dereference does)"
 _ENCRYPTED, _UTF8 = 0x1, 0x800  # bits of a zip's flags
 
@@ -136,8 +137,8 @@ def open_tree(path: Path) -> Iterator[Tree]:
             tree = Tree(path, path)
         elif path.suffix not in _ZIPS:
             parent = Path(tempfile.gettempdir())
-            remove_abandoned(parent, _UNPACKED)
-            folder = opened.enter_context(scratch_folder(parent, _UNPACKED)) / "files"
+            remove_abandoned(parent, UNPACKED)
+            folder = opened.enter_context(scratch_folder(parent, UNPACKED)) / "files"
             try:
                 with undamaged(str(path)):
                     _unpack(path, folder)
