@@ -280,9 +280,9 @@ def _decoder(located: Located) -> str:
 def _decode(located: Located, size: Resize | None, folder: Path, progress: bool) -> None:
     """Write the cache entry ``folder``."""
     if located.kind == "official":  # verified before they are read, because some are pickles
-        assert located.definition and located.folder
+        assert located.definition
         for path, file in zip(located.files, located.definition.files, strict=True):
-            checksum.verify(path, file, located.folder)
+            checksum.verify(path, file)
     source = {"kind": located.kind, "files": [checksum.describe(path) for path in located.files]}
     out = cache.ArrayWriter(folder, progress, size)
     try:

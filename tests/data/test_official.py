@@ -465,8 +465,3 @@ def test_a_classes_number_serves_as_its_name(official, tmp_path):
     export(numbers, tmp_path / "copies/emnist_balanced")
     copy = load("emnist_balanced", source=tmp_path / "copies", raw=tmp_path / "raw", progress=False)
     assert copy.content == original.content
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_a_data_set_downloads_files_that_can_be_verified(name):
-    check_dataset(name, rules=["sources"])

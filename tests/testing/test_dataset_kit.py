@@ -12,7 +12,6 @@ import pfl
 from pfl.core.errors import InvalidInput
 from pfl.data.cache import Content
 from pfl.data.datasets.digits import digits
-from pfl.data.definition import RemoteFile
 from pfl.testing import Violations, check_dataset
 from pfl.testing.dataset_kit import KIT
 from pfl.testing.synthetic import make_dataset
@@ -47,7 +46,6 @@ def test_a_broken_data_set_is_told_so_in_one_line(rule):
 
 
 READ = {
-    "sources": ({"files": (RemoteFile("http://example.org/images.zip"),)}, "http://.* has no md5"),
     "reading": ({"read": other_images}, "the images or labels differ when they are decoded again"),
     "samples": ({"samples": 1800}, "there are 1797; the definition says 1800"),
 }

@@ -121,8 +121,14 @@ femnist = Definition(
     samples=None,
     read=read,
     files=(
-        RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_class.zip"),
-        RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_write.zip"),
+        # The source publishes no MD5. These are stated by vaseline555/Federated-Learning-in-PyTorch
+        # (src/datasets/leaf/leaf_utils.py) and orion-orion/FedCom (custom_ds/femnist.py).
+        RemoteFile(
+            "https://s3.amazonaws.com/nist-srd/SD19/by_class.zip", md5="79572b1694a8506f2b722c7be54130c4"
+        ),
+        RemoteFile(
+            "https://s3.amazonaws.com/nist-srd/SD19/by_write.zip", md5="a29f21babf83db0bb28a2f77b2b456cb"
+        ),
     ),
     alternative=read_copy,
 )
