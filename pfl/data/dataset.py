@@ -22,8 +22,9 @@ from pfl.core.text import amount, listed
 from pfl.data import cache, checksum, stored
 from pfl.data.archive import DAMAGED, check_archive
 from pfl.data.cache import Content
-from pfl.data.datasets import DATASETS, _npz
+from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition
+from pfl.data.formats import npz
 from pfl.data.locate import Located, download, locate, source_place
 from pfl.data.resize import Resize, resized
 from pfl.data.shape import Shape, TokenShape, described
@@ -103,7 +104,7 @@ class Dataset:
         if path.suffix != ".npz":
             raise InvalidInput("path", str(path), "a name that ends in .npz")
         for name in self.columns:
-            if name in (*_npz.SAMPLES, *_npz.OWN):
+            if name in (*npz.SAMPLES, *npz.OWN):
                 raise InvalidInput("columns", name, "another name, as an array of the file has this one")
         arrays: dict[str, Any] = {
             "images" if self.is_images and self.shape[0] in (1, 3) else "samples": self.images,

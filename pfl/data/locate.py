@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.files import expanded
-from pfl.data.datasets import DATASETS, _image_folder, _npz
+from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition, Reader
 from pfl.data.download import fetch
+from pfl.data.formats import image_folder, npz
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".npz")
 
@@ -128,7 +129,7 @@ def _in(place: Path, name: str, definition: Definition) -> Located | None:
 def _unofficial(name: str, path: Path, definition: Definition | None = None) -> Located:
     """Files in a format other than the official one."""
     if path.suffix == ".npz":
-        return Located(name, "npz", _npz.read, (path,), definition)
+        return Located(name, "npz", npz.read, (path,), definition)
     if not path.is_dir() and not path.name.endswith(_ARCHIVES):
         accepted = f"a folder or a file ending in {', '.join(_ARCHIVES)}"
         if path.suffix in (".csv", ".parquet"):
@@ -136,4 +137,4 @@ def _unofficial(name: str, path: Path, definition: Definition | None = None) -> 
         raise InvalidInput("dataset", str(path), accepted)
     if definition and definition.alternative:
         return Located(name, "copy", definition.alternative, (path,), definition)
-    return Located(name, "image-folder", _image_folder.read, (path,), definition)
+    return Located(name, "image-folder", image_folder.read, (path,), definition)

@@ -99,7 +99,7 @@ def test_a_write_to_the_images_does_not_reach_the_cache(image_folder):
 def test_the_second_load_decodes_nothing_and_a_changed_file_is_decoded_again(image_folder, monkeypatch):
     first = load(str(image_folder), progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr("pfl.data.datasets._image_folder.decode", None)
+        patch.setattr("pfl.data.formats.image_folder.decode", None)
         assert load(str(image_folder), progress=False).checksum == first.checksum
     Image.new("RGB", (5, 4), "red").save(image_folder / "train/cat/0.png")
     assert load(str(image_folder), progress=False).checksum != first.checksum
@@ -130,7 +130,7 @@ def test_the_key_covers_the_code_that_decodes_and_no_other(name, image_folder, m
     )
     assert name == "photos" or f"pfl.data.datasets.{name}" in covered
     assert name == "digits" or {"pfl.data.archive", "pfl.data.pixels"} < covered
-    assert ("pfl.data.datasets._idx" in covered) == ("mnist" in name)
+    assert ("pfl.data.formats.idx" in covered) == ("mnist" in name)
 
 
 def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, own_cache):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets._image_folder import append_images, find_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats.image_folder import append_images, find_images
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:

@@ -13,8 +13,8 @@ from pfl.core.files import parse_json
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._emnist import CHARACTERS
-from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats.image_folder import Labelled, append_images
 from pfl.data.resize import Resize
 
 _BLOCK = 4096

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets import _image_folder
-from pfl.data.datasets._idx import append_idx, find_idx
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats import image_folder
+from pfl.data.formats.idx import append_idx, find_idx
 
 CLASSES = tuple(str(label) for label in range(10))
 
@@ -27,7 +27,7 @@ def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
     with open_tree(files[0]) as tree:
         idx = find_idx(tree, [file.name.removesuffix(".gz") for file in mnist.files])
         if idx is None:
-            return _image_folder.read(files, out)
+            return image_folder.read(files, out)
         out.expect(mnist.samples)
         return Content(CLASSES, n_train=append_idx(idx, out))
 
