@@ -13,9 +13,8 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import remove_abandoned, scratch_folder
@@ -40,7 +39,8 @@ Images hardly compress, and plain bitmaps compress 10- to 100-fold; a zip bomb e
 """
 
 _ZIPS = (".zip", ".npz")
-_UNPACKED = "pfl-unpacked-"
+UNPACKED = "pfl-unpacked-"
+"""Prefix of temporary folders."""
 _LINK = "a symbolic link (pack the files that links lead to, as tar --dereference does)"
 _ENCRYPTED, _UTF8 = 0x1, 0x800  # bits of a zip's flags
 
@@ -97,25 +97,29 @@ class Tree:
             self.notes.append(f"file names of unknown encoding read as UTF-8 or code page 437, as {first}")
         return members
 
-    def open(self, name: str) -> IO[bytes]:
-        """Open the file called ``name`` for reading.
+    def read(self, name: str) -> bytes:
+        """The content of the file called ``name``.
 
         Raises:
-            InvalidInput: there is no such file.
+            InvalidInput: there is no such file, or its part of the archive is damaged.
         """
         file = self._files.get(name)
-        try:
+        with suppress(FileNotFoundError), undamaged(f"{self.path}: {name}"):
             if isinstance(file, Path):
-                return file.open("rb")
+                return file.read_bytes()
             if self._zip and file:
-                return self._zip.open(file)
-        except FileNotFoundError:
-            pass
+                return self._zip.read(file)
         raise InvalidInput("dataset", str(self.path), f"a folder or archive with {name}")
 
-    def read(self, name: str) -> bytes:
-        with self.open(name) as file:
-            return file.read()
+
+@contextmanager
+def undamaged(file: str) -> Iterator[None]:
+    """A context that turns an error of reading a damaged archive or its ``file`` into an `InvalidInput`."""
+    try:
+        yield
+    except DAMAGED as error:
+        cause = str(error).partition(":\n")[0] or "it is truncated"  # tarfile adds lines
+        raise InvalidInput("dataset", file, f"a complete zip or tar ({cause})") from error
 
 
 @contextmanager
@@ -128,26 +132,25 @@ def open_tree(path: Path) -> Iterator[Tree]:
         InvalidInput: the archive is truncated, damaged or encrypted, or unpacks to far more than its size; or
             a member is neither a file nor a folder, occurs twice, or has a path that leaves the folder.
     """
-    try:
+    with ExitStack() as opened:
         if path.is_dir():
-            yield Tree(path, path)
+            tree = Tree(path, path)
         elif path.suffix not in _ZIPS:
             parent = Path(tempfile.gettempdir())
-            remove_abandoned(parent, _UNPACKED)
-            with scratch_folder(parent, _UNPACKED) as folder:
-                try:
-                    _unpack(path, folder / "files")
-                except OSError as error:
-                    if error.errno == errno.ENOSPC:
-                        raise InvalidInput("TMPDIR", str(parent), f"a folder with room for {path}") from error
-                    raise
-                yield Tree(path, folder / "files")
+            remove_abandoned(parent, UNPACKED)
+            folder = opened.enter_context(scratch_folder(parent, UNPACKED)) / "files"
+            try:
+                with undamaged(str(path)):
+                    _unpack(path, folder)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise InvalidInput("TMPDIR", str(parent), f"a folder with room for {path}") from error
+                raise
+            tree = Tree(path, folder)
         else:
-            with zipfile.ZipFile(path) as archive:
-                yield Tree(path, archive)
-    except DAMAGED as error:
-        cause = str(error).partition(":\n")[0] or "it is truncated"  # tarfile adds lines
-        raise InvalidInput("dataset", str(path), f"a complete zip or tar ({cause})") from error
+            with undamaged(str(path)):
+                tree = Tree(path, opened.enter_context(zipfile.ZipFile(path)))
+        yield tree
 
 
 def check_archive(path: Path) -> None:

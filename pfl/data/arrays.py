@@ -10,7 +10,7 @@ import numpy as np
 from pfl.core.errors import InvalidInput
 from pfl.data.cache import content_checksum, ordered_checksum, tokens_of
 from pfl.data.dataset import Dataset, check_distinct, noted, warn
-from pfl.data.datasets import _npz
+from pfl.data.formats import npz
 from pfl.data.statistics import training_statistics
 
 
@@ -76,10 +76,10 @@ def in_memory(
     """
     arrays = dict(arrays)
     for column, values in ((str(given), values) for given, values in columns.items()):
-        if column in arrays or column in (*_npz.SAMPLES, *_npz.OWN):
+        if column in arrays or column in (*npz.SAMPLES, *npz.OWN):
             raise InvalidInput("columns", column, "another name, as an array of the data set has this one")
         arrays[column] = _named(values, column)
-    images, labels, checked, content = _npz.checked(arrays, name)
+    images, labels, checked, content = npz.checked(arrays, name)
     check_distinct(content.classes, name)
     labels, n_train = labels.astype(np.int64), content.n_train or len(images)
     moments = training_statistics(images, n_train)

@@ -29,7 +29,7 @@ from pfl.data.statistics import training_statistics
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-"""Part of every key; increase it if the file format of an entry changes."""
+"""Part of every key; increase it if the file format of an entry changes, or what its ``source`` states."""
 
 T = TypeVar("T")
 

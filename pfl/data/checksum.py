@@ -1,25 +1,20 @@
-"""Checksums of files and folders, and a record of checksums for files with no known one."""
+"""Checksums of files and folders."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pfl.core.errors import InvalidInput
-from pfl.core.files import write_json
 from pfl.data.definition import RemoteFile
 from pfl.data.folders import below
 
-RECORD = "checksums.json"
-"""Record in a data set's folder: name, bytes and SHA-256 of files without a known checksum."""
-
 
 class WrongChecksum(InvalidInput):
-    """A file does not match its known or recorded checksum."""
+    """A file does not match its known checksum."""
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -55,34 +50,7 @@ def stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
         yield str(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def verify(path: Path, file: RemoteFile, folder: Path) -> None:
-    """Check ``path`` against the known checksum of ``file`` or, without one, the record in ``folder``.
-
-    A file without an entry is added to the record.
-
-    Raises:
-        WrongChecksum: the checksum differs.
-        InvalidInput: the record is damaged or cannot be written.
-    """
-    if file.md5 is not None:
-        algorithm, expected, actual = "md5", file.md5, digest(path, "md5")
-    else:
-        algorithm, described = "sha256", describe(path) | {"name": file.name}
-        record = folder / RECORD
-        recorded = _recorded(record)
-        if file.name not in recorded:
-            write_json(record, recorded | {file.name: described})
-            return
-        expected, actual = recorded[file.name]["sha256"], described["sha256"]
-    if actual != expected:
-        where = "pfl" if file.md5 else folder / RECORD
-        accepted = f"{algorithm} {expected}, as recorded in {where}"
-        raise WrongChecksum("dataset", f"{path} of {algorithm} {actual}", accepted)
-
-
-def _recorded(record: Path) -> dict[str, Any]:
-    try:
-        return json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    except ValueError as error:
-        accepted = f"JSON ({error}); if it is deleted, the checksums are recorded again"
-        raise InvalidInput("file", str(record), accepted) from None
+def verify(path: Path, file: RemoteFile) -> None:
+    """Raise `WrongChecksum` if ``path`` is not ``file``."""
+    if (actual := digest(path, "md5")) != file.md5:
+        raise WrongChecksum("dataset", f"{path} of md5 {actual}", f"md5 {file.md5}, as recorded in pfl")

@@ -20,10 +20,11 @@ from pfl.core.errors import DataWarning, InvalidInput
 from pfl.core.files import expanded, replacing, writing
 from pfl.core.text import amount, listed
 from pfl.data import cache, checksum, stored
-from pfl.data.archive import check_archive
+from pfl.data.archive import DAMAGED, check_archive
 from pfl.data.cache import Content
-from pfl.data.datasets import DATASETS, _npz
+from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition
+from pfl.data.formats import npz
 from pfl.data.locate import Located, download, locate, source_place
 from pfl.data.resize import Resize, resized
 from pfl.data.shape import Shape, TokenShape, described
@@ -103,7 +104,7 @@ class Dataset:
         if path.suffix != ".npz":
             raise InvalidInput("path", str(path), "a name that ends in .npz")
         for name in self.columns:
-            if name in (*_npz.SAMPLES, *_npz.OWN):
+            if name in (*npz.SAMPLES, *npz.OWN):
                 raise InvalidInput("columns", name, "another name, as an array of the file has this one")
         arrays: dict[str, Any] = {
             "images" if self.is_images and self.shape[0] in (1, 3) else "samples": self.images,
@@ -268,17 +269,21 @@ def _reading(name_or_path: str) -> Iterator[None]:
 
 
 def _decoder(located: Located) -> str:
-    """Identifies the code that decodes the images, including Pillow, as other code may give other values."""
-    reader = [DATASETS.module(located.name)] if located.definition else []
-    return f"{digest_of_modules([__name__, *reader])}, Pillow {version('pillow')}"
+    """Identifies the code that decodes the images, including Pillow, as other code may give other values.
+
+    Code that finds, downloads or checks the files is left out: an edit of it leaves the cache valid.
+    """
+    defined = [DATASETS.module(located.name)] if located.definition else []
+    modules = [cache.__name__, located.read.__module__, *defined]
+    return f"{digest_of_modules(modules)}, Pillow {version('pillow')}"
 
 
 def _decode(located: Located, size: Resize | None, folder: Path, progress: bool) -> None:
     """Write the cache entry ``folder``."""
     if located.kind == "official":  # verified before they are read, because some are pickles
-        assert located.definition and located.folder
+        assert located.definition
         for path, file in zip(located.files, located.definition.files, strict=True):
-            checksum.verify(path, file, located.folder)
+            checksum.verify(path, file)
     source = {"kind": located.kind, "files": [checksum.describe(path) for path in located.files]}
     out = cache.ArrayWriter(folder, progress, size)
     try:
@@ -294,7 +299,7 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
         content = located.read(located.files, out)
     except InvalidInput:
         raise
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, *DAMAGED) as error:
         # The format of the files does not match their names.
         raise InvalidInput("dataset", files, f"files in the format of {located.name} ({error})") from error
     labels, classes = out.columns().get("labels"), len(content.classes)
@@ -303,6 +308,9 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
     if labels.min() < 0 or labels.max() >= classes:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)
+    n_train = content.n_train
+    if n_train is not None and not (isinstance(n_train, int) and 1 <= n_train <= len(labels)):
+        raise InvalidInput("dataset", files, f"n_train as an int in [1, {len(labels)}], not {n_train!r}")
     check_distinct(content.classes, files)
     if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
         accepted = f"images of shape {known.shape} in {known.classes} classes for {located.name}"
@@ -329,7 +337,7 @@ def _identity(located: Located, size: Resize | None, content: str, formats: Sequ
     if located.definition is None:
         return "own data"
     if size:
-        return f"resized to {size.height}x{size.width}"
+        return f"{'cropped and ' if size.crop else ''}resized to {size.height}x{size.width}"
     if located.definition.content == content:
         return "original pixels"
     if located.definition.content is None and located.kind in ("official", "embedded"):

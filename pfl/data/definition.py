@@ -23,12 +23,11 @@ class RemoteFile:
 
     Attributes:
         url: its last part is the file's name.
-        md5: published by the source, by torchvision or by another loader; None means unknown. In that case
-            the SHA-256 of the first download is recorded and checked from then on.
+        md5: published by the source, by torchvision or by other loaders.
     """
 
     url: str
-    md5: str | None = None
+    md5: str
 
     @property
     def name(self) -> str:

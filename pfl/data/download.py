@@ -56,7 +56,7 @@ def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
             if failures:
                 time.sleep(_PAUSE * 2 ** (failures - 1))
     try:
-        checksum.verify(part, file, folder)
+        checksum.verify(part, file)
     except checksum.WrongChecksum as error:
         part.unlink()
         reason = f"{file.url} was downloaded and deleted, because its checksum is wrong ({error})"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.files import expanded
-from pfl.data.datasets import DATASETS, _image_folder, _npz
+from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition, Reader
 from pfl.data.download import fetch
+from pfl.data.formats import image_folder, npz
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".npz")
 
@@ -24,7 +25,6 @@ class Located:
         name: name of the data set.
         kind: official, copy (read by the definition's ``alternative``), image-folder, npz or embedded.
         definition: definition in the registry, if the data set is registered.
-        folder: the data set's folder in data/raw.
     """
 
     name: str
@@ -32,7 +32,6 @@ class Located:
     read: Reader
     files: tuple[Path, ...] = ()
     definition: Definition | None = None
-    folder: Path | None = None
 
 
 def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
@@ -46,13 +45,12 @@ def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
     name, definition = name_or_path, DATASETS[name_or_path]
     if not definition.files:
         return Located(name, "embedded", definition.read, definition=definition)
-    folder = raw / (definition.folder or name)
     located = None
     if source is not None:
         if not source.exists():
             raise InvalidInput("DATA_SOURCE", str(source), "an existing file or folder")
-        located = _in(source, name, definition, folder)
-    return located or _in(folder, name, definition, folder)
+        located = _in(source, name, definition)
+    return located or _in(raw / (definition.folder or name), name, definition)
 
 
 def source_place(given: str | Path | None = None) -> Path | None:
@@ -74,7 +72,7 @@ def download(name: str, raw: Path, progress: bool) -> Located:
     definition = DATASETS[name]
     folder = raw / (definition.folder or name)
     files = tuple(fetch(file, folder, progress) for file in definition.files)
-    return Located(name, "official", definition.read, files, definition, folder)
+    return Located(name, "official", definition.read, files, definition)
 
 
 def _of_path(text: str) -> Located:
@@ -91,7 +89,7 @@ def _without_ending(name: str) -> str:
     return name.removesuffix(next((end for end in (*_ARCHIVES, ".gz") if name.endswith(end)), ""))
 
 
-def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
+def _in(place: Path, name: str, definition: Definition) -> Located | None:
     """Find the data set's files in ``place``, a file or a folder; None if there are none.
 
     A folder is searched first for the official files, then for the same files unpacked, each also in its
@@ -103,13 +101,13 @@ def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located
     unpacked = [_without_ending(file) for file in official]
     if place.is_file():
         if official == [place.name]:
-            return Located(name, "official", definition.read, (place,), definition, folder)
+            return Located(name, "official", definition.read, (place,), definition)
         return _unofficial(name, place, definition)
     homes = (place, place / name, place / (definition.folder or name))
     for home in homes:
         files = tuple(home / file for file in official)
         if all(file.is_file() for file in files):
-            return Located(name, "official", definition.read, files, definition, folder)
+            return Located(name, "official", definition.read, files, definition)
     for home in homes:
         if len(unpacked) > 1 and all((home / file).exists() for file in unpacked):
             return _unofficial(name, home, definition)
@@ -131,7 +129,7 @@ def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located
 def _unofficial(name: str, path: Path, definition: Definition | None = None) -> Located:
     """Files in a format other than the official one."""
     if path.suffix == ".npz":
-        return Located(name, "npz", _npz.read, (path,), definition)
+        return Located(name, "npz", npz.read, (path,), definition)
     if not path.is_dir() and not path.name.endswith(_ARCHIVES):
         accepted = f"a folder or a file ending in {', '.join(_ARCHIVES)}"
         if path.suffix in (".csv", ".parquet"):
@@ -139,4 +137,4 @@ def _unofficial(name: str, path: Path, definition: Definition | None = None) -> 
         raise InvalidInput("dataset", str(path), accepted)
     if definition and definition.alternative:
         return Located(name, "copy", definition.alternative, (path,), definition)
-    return Located(name, "image-folder", _image_folder.read, (path,), definition)
+    return Located(name, "image-folder", image_folder.read, (path,), definition)

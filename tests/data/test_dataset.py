@@ -17,8 +17,12 @@ import torch
 from PIL import Image
 
 from pfl import testing as kit
+from pfl.core.digests import Code
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import _decoder, _located, check_dataset, load
+from pfl.data.datasets import DATASETS
+from pfl.data.datasets.digits import digits
+from pfl.data.locate import Located
 from pfl.testing.dataset_kit import KIT
 from tests.command import python
 from tests.data.conftest import write_zip, zipped
@@ -85,10 +89,17 @@ def test_torch_takes_mapped_images_without_a_warning(image_folder):
         torch.from_numpy(photos.images)
 
 
+def test_a_write_to_the_images_does_not_reach_the_cache(image_folder):
+    photos = load(str(image_folder), progress=False)
+    pixels = photos.images.tolist()
+    photos.images[:] += 1
+    assert load(str(image_folder), progress=False).images.tolist() == pixels
+
+
 def test_the_second_load_decodes_nothing_and_a_changed_file_is_decoded_again(image_folder, monkeypatch):
     first = load(str(image_folder), progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr("pfl.data.datasets._image_folder.decode", None)
+        patch.setattr("pfl.data.formats.image_folder.decode", None)
         assert load(str(image_folder), progress=False).checksum == first.checksum
     Image.new("RGB", (5, 4), "red").save(image_folder / "train/cat/0.png")
     assert load(str(image_folder), progress=False).checksum != first.checksum
@@ -103,10 +114,23 @@ def test_other_code_or_another_pillow_decodes_again(name, image_folder, own_cach
     assert len(list(own_cache.glob("photos-*"))) == before + 1
 
 
-def test_the_reader_of_a_registered_data_set_is_part_of_its_key():
-    located = _located("digits", None, Path("data/raw"))
-    assert located and located.definition
-    assert _decoder(located) != _decoder(replace(located, definition=None))
+@pytest.mark.parametrize("name", ["photos", "digits", "mnist", "emnist_byclass", "domainnet"])
+def test_the_key_covers_the_code_that_decodes_and_no_other(name, image_folder, monkeypatch):
+    monkeypatch.setattr(
+        "pfl.data.dataset.digest_of_modules", lambda modules: " ".join(Code().reached(modules))
+    )
+    if name == "photos":
+        located = _located(str(image_folder), None, Path("data/raw"))
+    else:
+        located = Located(name, "official", DATASETS[name].read, definition=DATASETS[name])
+    covered = set(_decoder(located).partition(",")[0].split())
+    assert {f"pfl.data.{module}" for module in ("cache", "resize", "statistics")} < covered
+    assert covered.isdisjoint(
+        f"pfl.data.{module}" for module in ("dataset", "locate", "download", "checksum")
+    )
+    assert name == "photos" or f"pfl.data.datasets.{name}" in covered
+    assert name == "digits" or {"pfl.data.archive", "pfl.data.pixels"} < covered
+    assert ("pfl.data.formats.idx" in covered) == ("mnist" in name)
 
 
 def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, own_cache):
@@ -188,7 +212,7 @@ def test_a_zip_with_one_changed_pixel_names_the_image(image_folder):
         for path in sorted(image_folder.rglob("*.*")):
             members.write(path, path.relative_to(image_folder))
     archive.write_bytes(archive.read_bytes().replace(bytes((3, 2, 1)), bytes((4, 2, 1)), 1))
-    assert "train/cat/0.bmp is not accepted; expected a decodable image (Bad CRC" in complaint(archive)
+    assert "train/cat/0.bmp is not accepted; expected a complete zip or tar (Bad CRC" in complaint(archive)
 
 
 def test_an_image_that_does_not_decode_is_named(image_folder):
@@ -205,6 +229,16 @@ def test_a_file_that_is_no_image_is_named(image_folder):
 def test_an_image_of_another_size_is_named(image_folder):
     Image.new("RGB", (9, 9)).save(image_folder / "test/cat/0.png")
     assert "train/cat/0.png is 5x4 and test/cat/0.png is 9x9" in complaint(image_folder)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("n_train", [0, -1, 1798, 1442.0])
+def test_a_training_set_of_no_valid_size_is_one_line(n_train, monkeypatch):
+    def read(files, out):
+        return replace(digits.read(files, out), n_train=n_train)
+
+    monkeypatch.setattr("pfl.data.datasets.digits.digits", replace(digits, read=read))
+    assert f"expected n_train as an int in [1, 1797], not {n_train}" in complaint("digits")
 
 
 def test_images_of_sixteen_bits_are_refused(image_folder):

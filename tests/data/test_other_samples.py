@@ -54,7 +54,7 @@ def test_an_npz_keeps_samples_of_any_shape_and_dtype(samples, tmp_path):
 
 def test_arrays_in_memory_and_their_file_are_the_same_data(samples, tmp_path):
     names = np.array(["x", "y", "z"])[LABELS]
-    data = from_arrays(samples, names, columns={"subject": SUBJECT, "file": names}, name="own")
+    data = from_arrays(samples, names, columns={"subject": SUBJECT, "file": names}, n_train=20)
     data.save(tmp_path / "own.npz")
     again = load(str(tmp_path / "own.npz"), progress=False)
     assert (again.checksum, again.content, again.classes) == (data.checksum, data.content, ("x", "y", "z"))

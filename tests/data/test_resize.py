@@ -26,6 +26,7 @@ def test_a_known_data_set_is_resized_and_says_so():
     data = load("digits,resize=16")
     assert data.shape == (1, 16, 16)
     assert data.identity == "resized to 16x16"
+    assert load("digits,resize=16,crop").identity == "cropped and resized to 16x16"
     assert check_dataset("digits,resize=16").shape == data.shape
     assert load("digits").shape == (1, 8, 8)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import shutil
 import threading
@@ -81,7 +80,7 @@ def server(monkeypatch) -> Iterator[Server]:
     thread.join()
 
 
-def fetch(server: Server, folder: Path, md5: str | None = MD5, name: str = "data.bin") -> bytes:
+def fetch(server: Server, folder: Path, md5: str = MD5, name: str = "data.bin") -> bytes:
     return download.fetch(RemoteFile(f"{server.url}/{name}", md5), folder, progress=False).read_bytes()
 
 
@@ -156,25 +155,6 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path, monkeypatch):
     nowhere = RemoteFile("http://127.0.0.1:9/data.bin", MD5)
     with pytest.raises(InvalidInput, match=r"data\.bin could not be downloaded .*; place data\.bin in "):
         download.fetch(nowhere, tmp_path, progress=False)
-
-
-def test_a_checksum_that_nobody_publishes_is_recorded_and_held_to(server, tmp_path):
-    fetch(server, tmp_path, md5=None)
-    recorded = json.loads((tmp_path / "checksums.json").read_text())
-    assert recorded["data.bin"]["sha256"] == hashlib.sha256(CONTENT).hexdigest()
-    (tmp_path / "data.bin").unlink()
-    assert fetch(server, tmp_path, md5=None) == CONTENT
-    (tmp_path / "data.bin").unlink()
-    server.contents["/data.bin"] = b"something else"
-    with pytest.raises(InvalidInput, match=r"as recorded in .*checksums\.json"):
-        fetch(server, tmp_path, md5=None)
-
-
-def test_a_damaged_record_of_checksums_is_one_line(server, tmp_path):
-    (tmp_path / "checksums.json").write_text('{"data.bin": ')
-    with pytest.raises(InvalidInput, match=r"checksums\.json is not accepted; expected JSON"):
-        fetch(server, tmp_path, md5=None)
-    assert (tmp_path / "data.bin.part").read_bytes() == CONTENT  # may well be right
 
 
 # ---- where files are looked for ------------------------------------------------------------------------
@@ -315,7 +295,7 @@ def test_real_data_are_the_original_pixels_of_known_sizes_means_and_order(name):
 def test_published_checksums_are_those_that_torchvision_holds_to():
     from torchvision import datasets
 
-    def ours(name: str) -> set[tuple[str, str | None]]:
+    def ours(name: str) -> set[tuple[str, str]]:
         return {(file.name, file.md5) for file in DATASETS[name].files}
 
     for name, theirs in (("cifar10", datasets.CIFAR10), ("cifar100", datasets.CIFAR100)):

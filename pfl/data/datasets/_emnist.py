@@ -10,9 +10,9 @@ import numpy as np
 
 from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets import _image_folder
-from pfl.data.datasets._idx import append_idx, find_idx
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats import image_folder
+from pfl.data.formats.idx import append_idx, find_idx
 
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 """The 62 classes of ByClass, in the order of their labels."""
@@ -32,10 +32,10 @@ def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
         with open_tree(files[0]) as tree:
             idx = find_idx(tree, names)
             if idx is None:
-                return _image_folder.read(files, out)
+                return image_folder.read(files, out)
             out.expect(samples)
             # NIST stores images column by column; transposing them makes the letters upright
-            n_train = append_idx(idx, tree.open, out, lambda block: np.swapaxes(block, 1, 2))
+            n_train = append_idx(idx, out, lambda block: np.swapaxes(block, 1, 2))
         return Content(tuple(classes), n_train)
 
     return Definition(

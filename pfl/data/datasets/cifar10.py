@@ -10,11 +10,6 @@ cifar10 = cifar(
     archive=RemoteFile(
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"
     ),
-    folder="cifar-10-batches-py",
-    train=[f"data_batch_{i}" for i in range(1, 6)],
-    test="test_batch",
-    meta="batches.meta",
-    kind="label",
     # From a lossless copy with the official counts and the known channel means of the training images,
     # 125.306918, 122.950394 and 113.865383.
     content="8617fdf2298312506d90ae506b4181e3e7b9a7e4c0e98ae445050128b7c326cc",

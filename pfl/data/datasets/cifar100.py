@@ -10,11 +10,6 @@ cifar100 = cifar(
     archive=RemoteFile(
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85"
     ),
-    folder="cifar-100-python",
-    train=["train"],
-    test="test",
-    meta="meta",
-    kind="fine_label",
     # From a lossless copy with the official counts and the known channel means of the training images,
     # 129.304166, 124.069963 and 112.434050.
     content="f3fb448d38912a161928da0f6be410977df1d07dd76552e64922d9e81c07f971",

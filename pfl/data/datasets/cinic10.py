@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets._image_folder import append_images, find_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats.image_folder import append_images, find_images
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
@@ -25,6 +25,13 @@ cinic10 = Definition(
     classes=10,
     samples=270_000,
     read=read,
-    files=(RemoteFile("https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"),),
+    files=(
+        # The source publishes no MD5. This one is stated by vaseline555/Federated-Learning-in-PyTorch
+        # (src/datasets/cinic10.py) and BlackHC/active_learning_redux (batchbald_redux/cinic10.py).
+        RemoteFile(
+            "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
+            md5="6ee4d0c996905fe93221de577967a372",
+        ),
+    ),
     alternative=read,
 )

@@ -11,9 +11,9 @@ import numpy as np
 from pfl.core.rng import generator
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets import _image_folder
-from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats import image_folder
+from pfl.data.formats.image_folder import Labelled, append_images
 from pfl.data.resize import Resize
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
@@ -67,7 +67,7 @@ def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
     """Read the official lists with the domains' unpacked archives, or an image folder without domains."""
     with open_tree(files[0]) as tree:
         if not set(tree.names) & set(LISTS):
-            return _image_folder.read(files, out)
+            return image_folder.read(files, out)
         return _append([tree.read(name).decode() for name in LISTS], [tree] * len(DOMAINS), out)
 
 

@@ -13,8 +13,8 @@ from pfl.core.files import parse_json
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._emnist import CHARACTERS
-from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats.image_folder import Labelled, append_images
 from pfl.data.resize import Resize
 
 _BLOCK = 4096
@@ -92,14 +92,15 @@ def _read_leaf(tree: Tree, out: ArrayWriter) -> Content:
                 writer = writers.setdefault(user, len(writers))
                 out.append(images, labels, writer=np.full(len(labels), writer))
                 count += len(labels)
-        n_train = n_train or count
+        n_train = count if folder != "test" else n_train
     return Content(CHARACTERS, n_train)
 
 
 def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield each writer in a LEAF file: name, images (n, 1, 28, 28), labels (n,)."""
+    content = tree.read(name)
     try:
-        data = parse_json(tree.read(name))
+        data = parse_json(content)
         if sorted(data["users"]) != sorted(data["user_data"]):
             raise ValueError("users and user_data have different names")
         for user in data["users"]:
@@ -120,8 +121,14 @@ femnist = Definition(
     samples=None,
     read=read,
     files=(
-        RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_class.zip"),
-        RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_write.zip"),
+        # The source publishes no MD5. These are stated by vaseline555/Federated-Learning-in-PyTorch
+        # (src/datasets/leaf/leaf_utils.py) and orion-orion/FedCom (custom_ds/femnist.py).
+        RemoteFile(
+            "https://s3.amazonaws.com/nist-srd/SD19/by_class.zip", md5="79572b1694a8506f2b722c7be54130c4"
+        ),
+        RemoteFile(
+            "https://s3.amazonaws.com/nist-srd/SD19/by_write.zip", md5="a29f21babf83db0bb28a2f77b2b456cb"
+        ),
     ),
     alternative=read_copy,
 )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets import _image_folder
-from pfl.data.datasets._idx import append_idx, find_idx
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats import image_folder
+from pfl.data.formats.idx import append_idx, find_idx
 
 CLASSES = tuple(str(label) for label in range(10))
 
@@ -19,17 +19,17 @@ _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """Append 60,000 training images, then 10,000 test images, in the official order."""
     out.expect(mnist.samples)
-    return Content(CLASSES, n_train=append_idx(files, lambda path: path.open("rb"), out))
+    return Content(CLASSES, n_train=append_idx(((str(path), path.read_bytes()) for path in files), out))
 
 
 def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
     """Read a folder or archive of the official files, unpacked or not, or an image folder."""
     with open_tree(files[0]) as tree:
-        names = find_idx(tree, [file.name.removesuffix(".gz") for file in mnist.files])
-        if names is None:
-            return _image_folder.read(files, out)
+        idx = find_idx(tree, [file.name.removesuffix(".gz") for file in mnist.files])
+        if idx is None:
+            return image_folder.read(files, out)
         out.expect(mnist.samples)
-        return Content(CLASSES, n_train=append_idx(names, tree.open, out))
+        return Content(CLASSES, n_train=append_idx(idx, out))
 
 
 mnist = Definition(

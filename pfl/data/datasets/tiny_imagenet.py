@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets import _image_folder
-from pfl.data.datasets._image_folder import Labelled, append_images, find_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.formats import image_folder
+from pfl.data.formats.image_folder import Labelled, append_images, find_images
 
 _LIST = "val/val_annotations.txt"
 
@@ -37,7 +37,7 @@ def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
             return read(files, out)
         train, test, classes = find_images(tree, test=("val",))
         if not test:
-            return _image_folder.read(files, out)
+            return image_folder.read(files, out)
         out.expect(len(train) + len(test))
         append_images(tree, train + test, out, "RGB", stored=True)
     return Content(classes, n_train=len(train))

@@ -270,8 +270,9 @@ def _mode(tree: Tree, images: Sequence[Labelled]) -> str:
 def _opened(tree: Tree, name: str, stored: bool = False) -> Iterator[Image]:
     from PIL import Image, UnidentifiedImageError
 
+    content = io.BytesIO(tree.read(name))
     try:
-        with Image.open(io.BytesIO(tree.read(name)), formats=FORMATS) as image:
+        with Image.open(content, formats=FORMATS) as image:
             check(image, frames=stored)
             yield image
     except Exception as error:  # decoders raise many types of errors

@@ -1,0 +1,1 @@
+"""Readers of file formats: image folders, .npz files and MNIST's idx files."""
