@@ -9,10 +9,9 @@ from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
-from pfl.core.config import Config
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_lines, write_text, writing
-from pfl.run.validation import validated
+from pfl.run.validation import of_record
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import lineage
 from pipeline.spec.fingerprints import is_current
@@ -130,7 +129,7 @@ def _records(table: str) -> dict[Path, list[bytes]]:
         values = json.loads(config)
         if not is_current(values, dataset, behaviour):
             return False
-        return of_table or (dataset, json.dumps(validated(Config.from_dict(values)).to_dict())) in pinned
+        return of_table or (dataset, json.dumps(of_record(values).to_dict())) in pinned
 
     files: dict[Path, list[bytes]] = {}
     for path in sorted(PUBLISHED.glob("*.jsonl")):

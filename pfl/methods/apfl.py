@@ -24,16 +24,13 @@ class APFL(Method):
 
         alpha_i v_i(x) + (1 - alpha_i) [w(x)],
 
-    with no gradient through the brackets. Before that, with ``adaptive``, it updates alpha_i once per round:
-    alpha_i <- clip(alpha_i - eta s, 0, 1), with the configuration's learning rate eta and, as ``slope`` says,
+    with no gradient through the brackets. Before that, it updates alpha_i once per round:
 
-        code:    s = <v' - w', alpha df/dv + (1 - alpha) df/dw'> + 0.02 alpha,
-        paper:   s = <v - w, the gradient of the model with the parameters alpha v + (1 - alpha) w>,
-        logits:  s = d (f + 0.01 alpha^2) / d alpha.
+        alpha_i <- clip(alpha_i - eta s, 0, 1),
+        s = <v' - w', alpha_i df/dv + (1 - alpha_i) df/dw'> + 0.02 alpha_i,
 
-    In "code", w' and v' are the models after a step on the batch, w' first, as in the authors' code: the
-    gradients are those of the mixture's loss with respect to the parameters, at v and w'. On the digits, with
-    two classes per client, it leaves alpha near 0.5, and the other two raise it to about 0.75.
+    with the configuration's learning rate eta. Here w' and v' are the models after a step on the batch, w'
+    first: the gradients are those of the mixture's loss with respect to the parameters, at v and w'.
 
     Source: Deng et al., 2020, https://arxiv.org/abs/2003.13461, Algorithm 1 and Eq. 12. Code compared:
         ``MLOPTPSU/FedTorch`` (``alpha_update``), by the authors.
@@ -41,11 +38,13 @@ class APFL(Method):
     Evaluated: the mixture with the global model as the client trained it ("post_local", the headline), or as
         aggregation left it ("post_aggregation").
     Differs from the authors: logits are mixed, as in their code (paper: the models' parameters; the two agree
-        for linear models); alpha is updated before the round's training, on a separate batch (their code: in
-        the first step); in training both models step from the same point, as in the paper (their code: v_i
-        steps after w has stepped on the batch); models are averaged by training samples. FL-bench updates
-        alpha on every batch of the first epoch; PFLlib trains v_i on its own loss and overwrites it with the
-        mixture of the parameters after each round.
+        for linear models); s is that of their code (paper: <v - w, the gradient of the mixture of
+        parameters>; on the digits, with two classes per client, it raises alpha to about 0.75, and that of
+        their code leaves it near 0.5); alpha is updated before the round's training, on a separate batch
+        (their code: in the first step); in training both models step from the same point, as in the paper
+        (their code: v_i steps after w has stepped on the batch); models are averaged by training samples.
+        FL-bench updates alpha on every batch of the first epoch; PFLlib trains v_i on its own loss and
+        overwrites it with the mixture of the parameters after each round.
     """
 
     family = "personal model"
@@ -54,12 +53,6 @@ class APFL(Method):
 
     alpha: float = hyper(
         0.5, "weight of the personal model at first", low=0.0, high=1.0, search=(0.1, 0.9), probe=0.4
-    )
-    adaptive: bool = hyper(True, "each client moves its weight once per round")
-    slope: str = hyper(
-        "code",
-        "what alpha descends along: the authors' code, their paper, or the derivative of the mixture's loss",
-        choices=("code", "paper", "logits"),
     )
 
     def client_network(self, network: Network, federation: Federation) -> Network:
@@ -71,7 +64,7 @@ class APFL(Method):
         )
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
-        return (Phase(steps=1, step=self._weigh), Phase()) if self.adaptive else (Phase(),)
+        return (Phase(steps=1, step=self._weigh), Phase())
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         # No parameter of one model is in the other's loss, so one step on the sum is a step of each.
@@ -91,47 +84,23 @@ class APFL(Method):
         from pfl.engine.client import Step
 
         (batch,) = batches
-        alpha = client.state["alpha"]
-        with client.statistics_kept():
-            slopes = {"code": self._code_slope, "paper": self._paper_slope, "logits": self._logits_slope}
-            slope, loss = slopes[self.slope](client, batch, lr)
-        return Step({}, loss, {"alpha": (alpha - lr * slope).clamp(0, 1)})
-
-    def _code_slope(self, client: Client, batch: Batch, lr: float | Tensor) -> tuple[Tensor, Tensor]:
         alpha, twins = client.state["alpha"], counterparts(client)
-        own_step, _ = client.gradient(self.loss, batch)
-        moved = {name: client.params[name] - lr * own_step[name] for name in twins}
-        gradient, loss = client.gradient(_mixture_loss, batch, at={**client.weights, **moved})
+        with client.statistics_kept():
+            own_step, _ = client.gradient(self.loss, batch)
+            moved = {name: client.params[name] - lr * own_step[name] for name in twins}
+            gradient, loss = client.gradient(_mixture_loss, batch, at={**client.weights, **moved})
         products = [
             (client.params[twin] - lr * gradient[twin] - moved[name])
             * (alpha * gradient[twin] + (1 - alpha) * gradient[name])
             for name, twin in twins.items()
         ]
-        return torch.stack([product.sum() for product in products]).sum() + WEIGHT_DECAY * alpha, loss
-
-    def _paper_slope(self, client: Client, batch: Batch, lr: float | Tensor) -> tuple[Tensor, Tensor]:
-        twins, params = counterparts(client), client.params
-        away = {name: params[twin] - params[name] for name, twin in twins.items()}
-        mixed = {name: params[name] + client.state["alpha"] * part for name, part in away.items()}
-        gradient, loss = client.gradient(_global_loss, batch, at=mixed)
-        return torch.stack([(gradient[name] * part).sum() for name, part in away.items()]).sum(), loss
-
-    def _logits_slope(self, client: Client, batch: Batch, lr: float | Tensor) -> tuple[Tensor, Tensor]:
-        alpha = client.state["alpha"]
-        own, common = personal_logits(client, batch.x), client.net(batch.x)
-        mixture = alpha * own + (1 - alpha) * common
-        target = torch.nn.functional.one_hot(batch.y, mixture.shape[1])
-        slope = batch.mean(((mixture.softmax(1) - target) * (own - common)).sum(1))
-        return slope + WEIGHT_DECAY * alpha, batch.cross_entropy(mixture)
+        slope = torch.stack([product.sum() for product in products]).sum() + WEIGHT_DECAY * alpha
+        return Step({}, loss, {"alpha": (alpha - lr * slope).clamp(0, 1)})
 
 
 def _mixture_loss(client: Client, batch: Batch) -> Tensor:
     """The loss of the mixture, with gradients for both models."""
     return batch.cross_entropy(_mixture(client, batch.x, client.net(batch.x)))
-
-
-def _global_loss(client: Client, batch: Batch) -> Tensor:
-    return batch.cross_entropy(client.net(batch.x))
 
 
 def _mixture(client: Client, x: Tensor, common: Tensor) -> Tensor:

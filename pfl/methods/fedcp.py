@@ -10,7 +10,6 @@ from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Matrix, Mixing
 from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
-from pfl.methods._discrepancy import discrepancy
 from pfl.methods._prototypes import features as width_of
 
 WIDTHS = (20.0, 30.0, 40.0, 100.0)
@@ -75,7 +74,7 @@ class FedCP(Method):
         gumbel = -(-batch.noise.clamp(tiny, 1 - tiny).log()).log()
         gumbel = gumbel.view(-1, 2, features.shape[1])[: len(features)]
         entropy = batch.cross_entropy(_logits(client, features, gumbel))
-        return entropy + self.lam * discrepancy(batch, features, received, WIDTHS)
+        return entropy + self.lam * _discrepancy(batch, features, received)
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
         return _logits(client, client.net.features(x))
@@ -98,3 +97,16 @@ def _logits(client: Client, features: Tensor, noise: Tensor | float = 0.0) -> Te
     own, common = (features[:, None] * (scores + noise).softmax(1)).unbind(1)
     logits: Tensor = client.net.head(own) + client.net.get_submodule("shared_head")(common)
     return logits
+
+
+def _discrepancy(batch: Batch, first: Tensor, second: Tensor) -> Tensor:
+    """Squared maximum mean discrepancy of features (B, d) and (B, d), for the sum of the Gaussian kernels
+    exp(-||a - b||^2 / width) of all `WIDTHS`.
+    """
+
+    def mean(x: Tensor, y: Tensor) -> Tensor:
+        squares = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
+        kernels = torch.stack([torch.exp(-squares / width) for width in WIDTHS]).sum(0)
+        return batch.sum(batch.sum(kernels)) / batch.sum(torch.ones_like(x[:, 0])) ** 2
+
+    return mean(first, first) + mean(second, second) - 2 * mean(first, second)

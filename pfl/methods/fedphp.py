@@ -11,45 +11,32 @@ from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dispatch, Mixing, per_row
 from pfl.engine.types import Batch, Client, Server, Tensor
-from pfl.methods._discrepancy import discrepancy, distances_squared
 
 TEMPERATURE = 4.0
 """Softmax temperature of the teacher, as in the authors' code."""
-
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Widths of the discrepancy's kernels relative to the mean distance, as in the authors' code."""
-
-TINY = 1e-8
-"""Keeps the widths above 0 if all features are equal."""
 
 
 @dataclass(frozen=True)
 class FedPHP(Method):
     """FedAvg whose clients learn from a historical personal model h_i, the average of their trained models.
 
-    The local objective is ``(1 - lambda) loss + lambda R``, where R depends on ``transfer``:
-
-        distillation:  H(softmax(h_i(x) / 4), softmax(theta(x))),
-        mmd:           the squared maximum mean discrepancy between the features of theta and those of h_i,
-
-    with H the cross-entropy and h_i in evaluation mode. The discrepancy has five Gaussian kernels
-    exp(-||a - b||^2 / v). Their v are 1/4, 1/2, 1, 2 and 4 times the mean squared distance between two
-    different features of the batch, under both models. After a participant's s-th local training (s from 0),
+    The local objective is ``(1 - lambda) loss + lambda H(softmax(h_i(x) / 4), softmax(theta(x)))``, with H
+    the cross-entropy and h_i in evaluation mode. After a participant's s-th local training (s from 0),
 
         h_i <- mu h_i + (1 - mu) theta_i,    mu = min(0.9 s / S, 0.9),
 
     batch norm's statistics included, where S = max(1, floor(participation * rounds)).
 
     Source: Li et al., ECML PKDD 2021, https://doi.org/10.1007/978-3-030-86486-6_36, Algorithm 1. Code
-        compared: the authors' ``lxcnju/FedRepo``, which has both transfers: lambda 0.1 for distillation, 0.1
-        or 0.05 for the discrepancy.
+        compared: the authors' ``lxcnju/FedRepo``, with lambda 0.1.
     State: ``server.client_state["history"][NAME]`` (n, *shape), h_i, initially the common initialisation;
         ``["trainings"]`` (n,), the number of each client's participations.
     Evaluated: h_i ("post_local", the headline); the global model ("post_aggregation").
-    Differs from the authors: no clipping of gradients (theirs: to norm 100) and no minimum of five batches.
-        PFLlib has a different method of this name: training starts from (1 - mu) w + mu theta_i, and the
-        teacher is the received global model. There mu grows with the round and not with the client's
-        participations, and R is a discrepancy with fixed kernels (since December 2024 at the latest).
+    Differs from the authors: only their distillation (they also have the maximum mean discrepancy of the
+        features), no clipping of gradients (theirs: to norm 100) and no minimum of five batches. PFLlib has a
+        different method of this name: training starts from (1 - mu) w + mu theta_i, and the teacher is the
+        received global model. There mu grows with the round and not with the client's participations, and
+        the second term is a discrepancy with fixed kernels (since December 2024 at the latest).
     """
 
     family = "knowledge transfer"
@@ -60,11 +47,6 @@ class FedPHP(Method):
         0.1, "lambda: weight of the historical model", low=0.0, high=1.0, search=(0.01, 0.5), log=True
     )
     mu: float = hyper(0.9, "largest weight of the past in h_i", low=0.0, high=1.0, search=(0.5, 0.99))
-    transfer: str = hyper(
-        "distillation",
-        "how a client learns from h_i: by its probabilities, or by the discrepancy of features",
-        choices=("distillation", "mmd"),
-    )
 
     def initialise(self, server: Server) -> None:
         server.client_state["history"] = {name: server.store[name].clone() for name in server.groups["all"]}
@@ -72,15 +54,10 @@ class FedPHP(Method):
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         with client.other(client.state["history"]) as net:
-            taught = net.features(batch.x)
-            teacher = (net.head(taught) / TEMPERATURE).softmax(1)
-        features = client.net.features(batch.x)
-        logits = client.net.head(features)
-        if self.transfer == "mmd":
-            transferred = discrepancy(batch, features, taught, _widths(batch, features, taught))
-        else:
-            transferred = batch.mean(-(teacher * logits.log_softmax(1)).sum(1))
-        return (1 - self.lam) * batch.cross_entropy(logits) + self.lam * transferred
+            teacher = (net(batch.x) / TEMPERATURE).softmax(1)
+        logits = client.net(batch.x)
+        distilled = batch.mean(-(teacher * logits.log_softmax(1)).sum(1))
+        return (1 - self.lam) * batch.cross_entropy(logits) + self.lam * distilled
 
     def aggregate(self, server: Server) -> Mixing:
         present = server.participants
@@ -111,12 +88,3 @@ class FedPHP(Method):
         """Set the participants' h to ``models``, name to (K, *shape)."""
         for name, history in server.client_state["history"].items():
             history[server.participants] = models[name]
-
-
-def _widths(batch: Batch, first: Tensor, second: Tensor) -> list[Tensor]:
-    """Widths of the kernels, from the distances between all pairs of features (B, d) and (B, d)."""
-    pairs = ((first, first), (second, second), (first, second), (second, first))
-    total = torch.stack([batch.sum(batch.sum(distances_squared(x.detach(), y))) for x, y in pairs]).sum()
-    count = 2 * batch.sum(torch.ones_like(first[:, 0]))
-    mean = (total / (count**2 - count)).detach() + TINY
-    return [mean * factor for factor in FACTORS]

@@ -55,7 +55,7 @@ class FedSimSup(Method):
         low=0.0,
         search=(0.1, 10.0),
         log=True,
-        when=("supervisor", "L", "C", "T", "T_small", "mixed"),
+        when=("supervisor", "L", "C", "T", "mixed"),
     )
     transformer_lr: float = hyper(
         0.1, "a transformer's learning rate relative to other supervisors'", low=0.0, high=1.0
@@ -64,7 +64,7 @@ class FedSimSup(Method):
         "L",
         "small network of the model's kind (L), smaller CNN (C), transformer (T), one of them drawn for each "
         "client (mixed), or none",
-        choices=("L", "C", "T", "T_small", "mixed", "none"),
+        choices=("L", "C", "T", "mixed", "none"),
     )
     supervisor_size: float = hyper(
         1 / 6,
@@ -110,7 +110,7 @@ class FedSimSup(Method):
         logits: Tensor = client.net(x)
         for number, kind in enumerate(self._kinds):
             second = client.net.get_submodule(f"supervisor.{kind}")(x)
-            if kind.startswith("T"):
+            if kind == "T":
                 second = self.transformer_lr * second + (1 - self.transformer_lr) * second.detach()
             logits = logits + client.state["kind"][number] * second
         return logits

@@ -16,7 +16,7 @@ from pfl.models._conv import Conv2d
 from pfl.models._convnet import ConvNet
 from pfl.models._network import Network
 
-KINDS = ("L", "C", "T", "T_small")
+KINDS = ("L", "C", "T")
 PATCH = 4  # height and width of a transformer's patches, in pixels
 HEADS = 4  # attention heads
 
@@ -25,8 +25,7 @@ def supervisor(kind: str, shape: Shape, classes: int, network: Network, share: f
     """A supervisor for ``network``: images (B, C, H, W) to logits (B, classes).
 
     Args:
-        kind: "L", ``network`` narrowed; "C", a smaller CNN; "T", a large transformer; "T_small", one
-            for quick runs.
+        kind: "L", ``network`` narrowed; "C", a smaller CNN; "T", a large transformer.
         share: share of the parameters of ``network`` that an "L" has, at most 1/2.
 
     Raises:
@@ -38,15 +37,13 @@ def supervisor(kind: str, shape: Shape, classes: int, network: Network, share: f
     match kind:
         case "L":
             if not isinstance(network, ConvNet):
-                accepted = "C, T or T_small with this model (L narrows only LeNets and similar networks)"
+                accepted = "C or T with this model (L narrows only LeNets and similar networks)"
                 raise InvalidInput("supervisor", kind, accepted)
             return ConvNet(network.plan.narrowed(share))
         case "C":
             return small_cnn(shape, classes)
         case "T":
             return transformer(shape, classes, width=128, depth=4, hidden=256)
-        case "T_small":
-            return transformer(shape, classes, width=64, depth=2, hidden=128)
     raise unknown_name("supervisor", kind, KINDS)
 
 

@@ -80,15 +80,30 @@ def warnings_of(config: Config) -> tuple[str, ...]:
 def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """The method and all non-default values in the `Config.to_dict` of a validated configuration.
 
-    The result does not change when an option is added.
+    The result does not change when an option is added, or a hyperparameter removed that had its default.
     """
     usual = validated(Config(method=config["method"])).to_dict()
     values = {name: value for name, value in config.items() if value != usual[name]}
     own = usual["hyperparameters"]
     values["hyperparameters"] = {
-        name: value for name, value in config["hyperparameters"].items() if value != own[name]
+        name: value for name, value in config["hyperparameters"].items() if name in own and value != own[name]
     }
     return {"method": config["method"], **values}
+
+
+def of_record(config: Mapping[str, Any]) -> Config:
+    """The validated configuration of a record, which may be older than the current hyperparameters.
+
+    Newer ones have their defaults, and removed ones are left out: neither is in the key. A record in which a
+    removed one had another value than its default has this value in its key, which thus does not match.
+
+    Raises:
+        InvalidInput: another option, the method or the network no longer exists.
+    """
+    known = Config.from_dict(config)
+    declared = METHODS[known.method].declarations()
+    own = {name: value for name, value in known.hyperparameters.items() if name in declared}
+    return validated(dataclasses.replace(known, hyperparameters=own))
 
 
 def train_alike(configs: Sequence[Config]) -> bool:

@@ -272,7 +272,7 @@ def run(case: Case, way: str) -> Values | None:
 def differences(case: Case, expected: Values, now: Values, way: str) -> list[Difference]:
     """What does not agree. In less than float64 only losses are compared, as accuracies change in steps.
 
-    The default of a new hyperparameter is not a difference.
+    The default of a new hyperparameter is not a difference, nor is that of a removed one.
     """
     precision = WAYS[way].precision
     tolerance = lower_tolerance(case, WAYS[way]) if precision else TOLERANCE
@@ -282,7 +282,7 @@ def differences(case: Case, expected: Values, now: Values, way: str) -> list[Dif
         for name in names
         if (not precision or "loss" in name or name == "error")
         and name != "asked"
-        and (name in expected or not name.startswith("default "))
+        and (not name.startswith("default ") or (name in expected and name in now))
     ]
     return [
         Difference(name, way, expected.get(name), now.get(name), tolerance)

@@ -9,9 +9,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pfl.core.config import Config
 from pfl.run.trials import Record
-from pfl.run.validation import train_alike
+from pfl.run.validation import of_record, train_alike
 from pipeline.report.amounts import csv_of, decimals, difference_columns, spread
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.summary import Entry, Line, LineKey, Summary
@@ -136,7 +135,7 @@ def _trained_alike(record: Record, other: Record) -> bool:
     """Whether the same training serves both simulations; the table ensures that the code was the same."""
     data, other_data = ((run.seed, run.data_checksum, run.partition_checksum) for run in (record, other))
     return record.key == other.key or (
-        data == other_data and train_alike([Config.from_dict(record.config), Config.from_dict(other.config)])
+        data == other_data and train_alike([of_record(record.config), of_record(other.config)])
     )
 
 

@@ -13,7 +13,7 @@ from pfl.core.errors import InvalidInput
 from pfl.data.dataset import check_dataset, load
 from pfl.models import Shape
 from pfl.run.fingerprint import ON, name_of, question_of
-from pfl.run.validation import validated
+from pfl.run.validation import of_record, validated
 from pipeline.spec.cells import Cell
 from pipeline.spec.search_space import searched, with_params
 
@@ -27,7 +27,7 @@ def named_behaviours(cells: Iterable[Cell]) -> dict[str, str]:
 def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
     """Whether a record's fingerprint ``name`` is still that of the current code for its configuration."""
     try:
-        known = validated(Config.from_dict(config))
+        known = of_record(config)
     except InvalidInput:  # an option, a method or a network that no longer exists
         return False
     try:

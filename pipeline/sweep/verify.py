@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import pfl
-from pfl.core.config import Config, Execution
+from pfl.core.config import Execution
 from pfl.core.errors import Missing, check_names
 from pfl.core.files import append_lines, check_writable, read_lines
 from pfl.core.lazy import torch
@@ -21,7 +21,7 @@ from pfl.engine.result import hardware, versions
 from pfl.run.errors import cause_of
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, checksum_of, run_trial
-from pfl.run.validation import validated
+from pfl.run.validation import of_record
 from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.records import Position, read_heads, read_record
@@ -182,8 +182,7 @@ def _computed_again(record: Record, dataset: Dataset, threads: int, title: str) 
         row=record.row,
         partition_name=record.setting,
         phase=record.phase,
-        # A hyperparameter that is newer than the record has its default, which is not part of the key.
-        config=validated(Config.from_dict(record.config)).to_dict(),
+        config=of_record(record.config).to_dict(),
         seeds=(record.seed,),
         dataset=record.dataset,
         partition=record.partition,

@@ -9,9 +9,10 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
+from pfl.methods import METHODS
 from pfl.run.fingerprint import components_of, files_of, metrics_of, unknown_of
 from pfl.run.sources import edits, git, plugins
-from pfl.run.trials import Trial
+from pfl.run.trials import Trial, trial_key
 from pfl.run.validation import non_defaults
 from pipeline.store.records import RecordHead
 from pipeline.sweep.cell_scheduler import CellScheduler
@@ -98,7 +99,7 @@ def _distance(trial: Trial, head: RecordHead) -> int:
 
 def _differences(trial: Trial, head: RecordHead) -> Iterator[str]:
     """Short descriptions of the differences between the record's key and the trial's."""
-    yield from _options(trial.config, head.config)
+    yield from _options(trial, head)
     if head.data_checksum != trial.data_checksum:
         changed = _from_to(head.data_checksum, trial.data_checksum)
         yield f"different images of {head.dataset}, or a different order ({changed})"
@@ -111,12 +112,17 @@ def _differences(trial: Trial, head: RecordHead) -> Iterator[str]:
         yield f"different code ({head.behaviour} is now {trial.behaviour}): {changed}"
 
 
-def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
+def _options(trial: Trial, head: RecordHead) -> Iterator[str]:
     try:
-        new, old = (_flat(non_defaults(config)) for config in (now, then))
+        new, old = (_flat(non_defaults(config)) for config in (trial.config, head.config))
+        run = (head.data_checksum, head.partition_checksum, head.seed, head.behaviour, head.until)
+        matches = trial_key(head.config, *run) == head.key
+        gone = head.config["hyperparameters"].keys() - METHODS[head.config["method"]].declarations().keys()
     except (InvalidInput, KeyError, TypeError):
         yield "options that no longer exist"
         return
+    for name in sorted(gone if not matches else ()):  # the key has its value, so it was not the default
+        yield f"{name} was {head.config['hyperparameters'][name]}, and no longer exists"
     for name in sorted(new.keys() | old.keys()):
         before, after = (options.get(name, "its default") for options in (old, new))
         if before != after:

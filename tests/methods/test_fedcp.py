@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from pfl.engine.client import Client
-from pfl.methods._discrepancy import discrepancy
-from pfl.methods.fedcp import WIDTHS, FedCP
+from pfl.methods.fedcp import WIDTHS, FedCP, _discrepancy
 from tests.methods import toy
 
 HEAD, SHARED = [[1.0, 0.0], [0.0, 2.0]], [[4.0, 0.0], [0.0, 1.0]]
@@ -70,7 +69,7 @@ def test_the_discrepancy_compares_all_pairs_by_gaussian_kernels(padded):
     between = (kernel(16) + kernel(0) + kernel(25) + kernel(9)) / 4
     padding = [[9.0, 7.0]] * padded
     tensors = (torch.tensor(part + padding, dtype=torch.float64) for part in (first, second))
-    assert discrepancy(batch, *tensors, WIDTHS).item() == pytest.approx(within - 2 * between)
+    assert _discrepancy(batch, *tensors).item() == pytest.approx(within - 2 * between)
 
 
 def test_with_everything_sent_to_the_personal_head_it_is_fedper(dataset, partition):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pfl.engine.client import Client
-from pfl.methods.fedphp import TEMPERATURE, FedPHP, _widths
+from pfl.methods.fedphp import TEMPERATURE, FedPHP
 from tests.methods import toy
 from tests.methods.scripted import numbers, scripted
 
@@ -53,45 +51,3 @@ def test_the_client_learns_from_the_historical_model_s_probabilities(padded):
     teacher = [math.exp(p) for p in log_softmax([4 / TEMPERATURE, 8 / TEMPERATURE])]
     distilled = -sum(p * q for p, q in zip(teacher, own, strict=True))
     assert loss.item() == pytest.approx(0.7 * -own[0] + 0.3 * distilled)
-
-
-@toy.with_and_without_padding
-def test_the_client_may_learn_by_the_discrepancy_of_the_features(padded):
-    own, past = [[1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [3.0, 1.0]]
-
-    class Features:
-        """A network whose features are given."""
-
-        def __init__(self, features):
-            self.features = lambda _: torch.tensor(features + [[9.0, 9.0]] * padded).double()
-            self.head = lambda features: features
-
-    @contextmanager
-    def other(_):
-        yield Features(past)
-
-    client = SimpleNamespace(net=Features(own), other=other, state={"history": {}})
-    batch = toy.batch([[0.0, 0.0]] * 2, [0, 1], padded)
-    loss = FedPHP(lam=0.3, transfer="mmd").loss(client, batch)
-
-    def square(a, b):
-        return sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
-
-    every = own + past
-    bandwidth = sum(square(a, b) for a in every for b in every) / (4**2 - 4) + 1e-8
-
-    def kernel(a, b):
-        return sum(math.exp(-square(a, b) / (bandwidth / 4 * 2**i)) for i in range(5))
-
-    def mean(first, second):
-        return sum(kernel(a, b) for a in first for b in second) / 4
-
-    entropy = [math.log(1 + math.exp(-1.0)), math.log(1 + math.exp(-2.0))]
-    expected = 0.7 * sum(entropy) / 2 + 0.3 * (mean(own, own) + mean(past, past) - 2 * mean(own, past))
-    assert loss.item() == pytest.approx(expected)
-
-
-def test_the_discrepancy_passes_no_gradient_to_its_kernels_widths():
-    features = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64, requires_grad=True)
-    past = torch.tensor([[0.0, 0.0], [3.0, 1.0]], dtype=torch.float64)
-    assert not any(width.requires_grad for width in _widths(toy.batch([[0.0]] * 2, [0, 1]), features, past))

@@ -18,9 +18,9 @@ def parameters(module: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("shape", "classes", "counts"),
     [
-        (CIFAR, 10, {"L": 8_679, "C": 1_562, "T": 546_186, "T_small": 75_082}),
-        (CIFAR, 100, {"L": 10_598, "C": 3_092, "T": 557_796, "T_small": 80_932}),
-        (EMNIST, 62, {"L": 6_780, "C": 2_302, "T": 546_878, "T_small": 75_454}),
+        (CIFAR, 10, {"L": 8_679, "C": 1_562, "T": 546_186}),
+        (CIFAR, 100, {"L": 10_598, "C": 3_092, "T": 557_796}),
+        (EMNIST, 62, {"L": 6_780, "C": 2_302, "T": 546_878}),
     ],
 )
 def test_supervisors_of_fedsimsup_s_network_have_their_parameter_counts(shape, classes, counts):
@@ -60,7 +60,7 @@ def test_stacked_supervisors_equal_the_loop(kind, name, shape):
 
 
 def test_a_transformer_sees_where_a_patch_lies():
-    net = supervisor("T_small", DIGITS, 10, MODELS["cnn_digits"](DIGITS, 10))
+    net = supervisor("T", DIGITS, 10, MODELS["cnn_digits"](DIGITS, 10))
     x = torch.randn(1, *DIGITS)
 
     assert not torch.allclose(net(x), net(x.roll(4, dims=-1)), atol=1e-5)
@@ -70,7 +70,7 @@ def test_impossible_supervisors_are_one_clear_line():
     lenet, resnet = MODELS["lenet4"](CIFAR, 10), MODELS["resnet8"](CIFAR, 10)
     with pytest.raises(InvalidInput, match=r"^supervisor: X is not accepted; expected one of C, L"):
         supervisor("X", CIFAR, 10, lenet)
-    with pytest.raises(InvalidInput, match=r"^supervisor: L is not accepted; expected C, T or T_small"):
+    with pytest.raises(InvalidInput, match=r"^supervisor: L is not accepted; expected C or T"):
         supervisor("L", CIFAR, 10, resnet)
     with pytest.raises(InvalidInput, match=r"^images: 30x32 is not accepted; expected sides that are"):
         supervisor("T", (3, 30, 32), 10, resnet)

@@ -214,6 +214,14 @@ def test_a_new_hyperparameter_moves_nothing_at_its_default():
     assert differences(case, {**recorded, "default mu": 2.0}, before, "loop")
 
 
+def test_a_removed_hyperparameter_moves_only_what_it_changed():
+    case, values = CASES["fedprox, defaults"], {"default mu": 1.0, "train loss": [1.0]}
+    recorded = {**values, "default removed": "its default"}
+    assert not differences(case, recorded, values, "loop")
+    assert differences(case, recorded, {**values, "train loss": [1.1]}, "loop")
+    assert differences(case, recorded, {"error": "InvalidInput"}, "loop")
+
+
 def test_a_case_that_raises_says_so():
     case = Case("broken", None, {"model": "cnn_digits", "batch_size": 0})
     assert answer(case, None).values["error"].startswith("InvalidInput: ")

@@ -72,6 +72,7 @@ def test_rows_of_one_simulation_are_shown_once():
     ("changed", "labels"),
     [
         ({"hyperparameters": {"finetune_epochs": 9}}, ["Local", "FedAvg"]),
+        ({"hyperparameters": {"removed": "its default"}}, ["Local", "FedAvg"]),
         ({"lr": 0.5}, ["Local", "FedAvg", "pFedSim"]),
     ],
 )

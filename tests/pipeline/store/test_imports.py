@@ -119,6 +119,14 @@ def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file,
     assert not LOCAL.exists()
 
 
+def test_a_row_with_the_default_of_a_removed_hyperparameter_is_imported_and_no_other(rows_file, former):
+    usual, other = former
+    with pytest.raises(InvalidInput, match=rf"key: {other.key} is not accepted; expected {usual.key}"):
+        import_records([rows_file(**other.to_json())])
+    assert import_records([rows_file(**usual.to_json())]) == 1
+    assert Ledger(SOURCES).get(usual.key).config == usual.config
+
+
 def test_of_several_files_a_damaged_one_is_named_and_none_is_added(rows_file, project):
     whole, damaged = rows_file(), project / "damaged.jsonl"
     damaged.write_bytes(whole.read_bytes()[:-2])

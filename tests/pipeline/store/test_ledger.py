@@ -163,6 +163,23 @@ def test_a_row_whose_key_is_not_that_of_its_content_is_told_when_it_is_asked_for
     assert len(caplog.messages) == 1
 
 
+def test_a_row_with_the_default_of_a_removed_hyperparameter_is_served_and_no_other(ledger, row, former):
+    usual, other = former
+    assert usual.key == row.key != other.key
+    ledger.append(other)
+    assert Ledger(SOURCES).get(row.key) is None
+    ledger.append(usual)
+    publish("small")
+    assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key]
+    reopened = Ledger(SOURCES)
+    assert reopened.get(row.key) == stamped(usual)
+    assert reopened.get(other.key) is None
+    (message,) = map(str, reopened.damaged)
+    assert message == f"{LOCAL}:1: its content has the key {row.key} (key {other.key})"
+    reopened.append(dataclasses.replace(other, key=row.key))  # a key that was not made from its content
+    assert Ledger(SOURCES).get(row.key) == stamped(usual)
+
+
 def test_a_row_that_occurs_twice_counts_once(ledger, row):
     ledger.append(row)
     LOCAL.write_bytes(2 * LOCAL.read_bytes())

@@ -191,6 +191,14 @@ def test_a_row_that_is_older_than_a_hyperparameter_is_computed_with_its_default(
     assert [line.partition(": ")[0] for line in verify(status=1)[1:-1]] == ["1/1 fails"]
 
 
+def test_a_row_with_the_default_of_a_removed_hyperparameter_is_computed_without_it(published):
+    row = published[0]
+    usual = replace(row, config={**row.config, "hyperparameters": {"removed": "its default"}})
+    publish(usual, replace(usual, key="0" * 64))  # made from another value
+    assert usual.key == usual.expected_key()
+    assert [line.partition(": ")[0] for line in verify()[1:-1]] == ["1/1 agrees"]
+
+
 @pytest.mark.usefixtures("published")
 def test_what_is_damaged_is_reported_and_skipped_or_computed_again():
     verify()

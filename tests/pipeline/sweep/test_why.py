@@ -159,9 +159,18 @@ def test_a_row_that_serves_one_cell_and_lacks_the_curve_of_another_is_told_of_ea
 
 @pytest.mark.usefixtures("finished")
 def test_an_option_that_is_gone_is_told():
-    config = {"method": "fedavg", "model": "cnn_digits", "hyperparameters": {"gone": 1}}
-    rewrite_all(config=config)
+    rewrite_all(config={"method": "fedavg", "model": "cnn_digits", "hyperparameters": {}, "gone": 1})
     assert reasons() == [ALL + "stale: options that no longer exist"]
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_removed_hyperparameter_is_told_if_it_did_not_have_its_default():
+    rewrite(lambda row: {**row, "config": {**row["config"], "hyperparameters": {"gone": "usual"}}})
+    kept = "4 runs of dir/fedavg, two/fedavg: in the ledger"
+    assert reasons()[0] == kept
+    keys = (f"{number:064}" for number in count())
+    rewrite(lambda row: {**row, "key": next(keys)} if row["method"] == "fedavg" else row)
+    assert reasons()[0] == "4 runs of dir/fedavg, two/fedavg: stale: gone was usual, and no longer exists"
 
 
 @pytest.mark.usefixtures("finished")
