@@ -62,7 +62,7 @@ CAPTIONS = {
     "seeds that neither chose the trial nor are reported here; ± is its standard error. The trial is "
     "selected if a one-sided paired t-test at 5 % is significant.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
-    "larger the later; the shape is the setting, the lines are the ends of the range.",
+    "larger the later; the lines are the ends of the range.",
     "front": "Trials that ran to the last round, on validation data with one seed, and the Pareto front: no "
     "other trial is at least as good in all objectives and better in one. No test has been applied to these "
     "differences; the selected configuration is chosen by accuracy alone.",
