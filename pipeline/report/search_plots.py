@@ -29,8 +29,8 @@ from pipeline.svg import Axes, Canvas
 
 
 def draw(summary: Summary) -> dict[str, str]:
-    """Plots of the searches, SVG text by name; none without a search."""
-    if not any(progress(cell.search) and cell.pinned.successes for cell in summary.results.cells):
+    """Plots of the searches, SVG text by name; none if no trial has a result in the last round."""
+    if not any(progress(cell.search) for cell in summary.results.cells):
         return {}
     return {"search": as_svg(cost)(summary), "slices": as_svg(slices)(summary)}
 
@@ -68,7 +68,7 @@ def cost(summary: Summary) -> Canvas:
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    drawn = limited_to_colours(summary, lambda entry: entry.successes and curves[entry.setting, entry.row])
+    drawn = limited_to_colours(summary, lambda entry: curves.get((entry.setting, entry.row)))
     labels = "Training samples (million)", "Best validation accuracy so far (%)"
     figure = panels(summary, panel, *labels, drawn=drawn)
     legend(figure, summary, drawn=drawn)

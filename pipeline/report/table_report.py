@@ -128,6 +128,7 @@ def write_report(table: str) -> Path:
         "statistics": partition_statistics(summary),
         "columns": list(columns_of(summary.records).values()),
         "quantities": quantities(summary),
+        "trials": search_tables.rows(whole) if any(cell.search for cell in results.cells) else "",
         "searched": (searched := search_tables.searches(summary)),
         "changed": [search for search in searched if not search.pins],
         "kept": search_tables.kept(searched),
@@ -153,7 +154,7 @@ def write_report(table: str) -> Path:
         **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
         **({"metrics.csv": context["metrics"]} if context["metrics"] else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
-        **({"search.csv": search_tables.rows(whole)} if "search" in drawn else {}),
+        **({"search.csv": context["trials"]} if context["trials"] else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
