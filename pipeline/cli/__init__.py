@@ -16,7 +16,7 @@ from pfl.core.errors import InvalidInput, Missing
 from pfl.core.text import amount
 from pipeline.cli import exports
 from pipeline.cli import stage as stages
-from pipeline.cli.project import in_project
+from pipeline.cli.project import in_project, in_root
 from pipeline.cli.stage import TableName, matching_tables, some_tables
 
 if TYPE_CHECKING:
@@ -241,9 +241,8 @@ def export_(table: TableName) -> None:
     print(export(results_of(table)), end="")
 
 
-def _files_resolved(sources: list[str]) -> list[str]:
-    """``sources`` with absolute file paths, because the command runs in the project's root."""
-    return [str(Path(source).resolve()) if Path(source).is_file() else source for source in sources]
+def _files_in_root(sources: list[str]) -> list[str]:
+    return [in_root(source) if Path(source).is_file() else source for source in sources]
 
 
 def import_trials_(
@@ -253,7 +252,7 @@ def import_trials_(
         typer.Option(
             "--from",
             metavar="TABLE|FILE",
-            callback=_files_resolved,
+            callback=_files_in_root,
             help="Another table, or the search.csv of a report; may be repeated.",
         ),
     ],
@@ -423,11 +422,21 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def _dataset_in_root(dataset: str | None) -> str | None:
+    from pfl.data.datasets import DATASETS
+
+    path, comma, size = (dataset or "").partition(",")
+    is_path = path not in DATASETS and Path(path).exists()
+    return f"{in_root(path)}{comma}{size}" if path and is_path else dataset
+
+
 def figure(
     name: Annotated[str, typer.Argument(metavar="FIGURE", help="See `pfl figures`.")],
     rounds: Annotated[int | None, typer.Option(help="Rounds, instead of the paper's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs per round.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="See `pfl datasets`; or a path.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(callback=_dataset_in_root, help="See `pfl datasets`; or a path.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="See `pfl models`.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     settings: Annotated[str | None, typer.Option(metavar="A,B", help="Only these settings.")] = None,
