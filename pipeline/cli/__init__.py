@@ -210,6 +210,7 @@ def verify_(
     longer used.
     """
     from pfl.core.files import check_writable
+    from pipeline.report.provenance import out_option
     from pipeline.report.verification_page import write_page
     from pipeline.store.refusals import refusals
     from pipeline.sweep.verify import drawn, verify
@@ -218,8 +219,9 @@ def verify_(
         check_writable(out / "README.md", "--out")
     sampled = drawn(tables or (), sample, seed)
     options = "".join(f" {table}" for table in tables or ()) + (f" --sample {sample}" if sample else "")
+    options += f" --seed {seed}" + (out_option(out) if out else "")
     verified: list[Verification] = []
-    facts = {"seed": seed, "command": f"pfl ledger verify{options} --seed {seed}", **sampled.facts}
+    facts = {"seed": seed, "command": f"pfl ledger verify{options}", **sampled.facts}
     for verification in verify(sampled):
         verified.append(verification)
         if out:

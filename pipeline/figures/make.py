@@ -26,7 +26,7 @@ from pipeline.figures.numbers import Numbers, read_numbers
 from pipeline.figures.plots import PLOTS
 from pipeline.report.notices import copies
 from pipeline.report.plots import MUTED, as_svg
-from pipeline.report.provenance import data_facts, data_source, machine
+from pipeline.report.provenance import data_facts, data_source, machine, out_option
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored
@@ -133,7 +133,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "sources": figure.sources,
         "warnings": _warnings(runs, notes),
         "provenance": _provenance(runs, plot.simulates),
-        "command": f"{source}pfl figure {name}{options}",
+        "command": f"{source}pfl figure {name}{options}{out_option(out, FOLDER)}",
         # Runs that were measured while they trained are not in the ledger.
         "keys": [record.key for record in runs.used if not record.success.measurements],
     }

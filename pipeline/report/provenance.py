@@ -128,6 +128,18 @@ def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
     return f"DATA_SOURCE={shlex.quote(place)} " if archives else ""
 
 
+def out_option(out: Path, default: Path | None = None) -> str:
+    """The option --out of a printed command, with a space before it; empty for the default folder.
+
+    A folder in the project is printed relative to the project's root, where the command may be repeated.
+    """
+    folder, root = out.resolve(), Path.cwd()
+    if default and folder == default.resolve():
+        return ""
+    shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
+    return f" --out {shlex.quote(str(shown))}"
+
+
 def _subset_options(summary: Summary) -> str:
     results = summary.results
     part = results.config.subset(

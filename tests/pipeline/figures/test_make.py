@@ -162,6 +162,13 @@ def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     assert "Reduced" not in (OUT / "pfedsim-figure3.svg").read_text()
 
 
+@pytest.mark.parametrize(("out", "option"), [(OUT, ""), (Path("my figures"), " --out 'my figures'")])
+def test_a_figure_has_the_command_that_draws_it_there(out, option):
+    make("pfedsim-figure3", FigureChanges(dataset="digits", clients=4), out.resolve())
+    content = json.loads((out / "pfedsim-figure3.json").read_text())
+    assert content["command"] == f"pfl figure pfedsim-figure3 --dataset digits --clients 4{option}"
+
+
 def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
     drawn("pfedsim-figure3", dataset="digits", clients=5)
     assert drawn("pfedsim-figure3", dataset="digits", clients=5)["changes"]
