@@ -16,7 +16,7 @@ from pfl.engine.metrics import ClientResult
 from pfl.run import trials
 from pipeline.figures import figure_runs
 from pipeline.figures.figure import FigureChanges, load_figure
-from pipeline.figures.make import answered, make
+from pipeline.figures.make import answered, make, write_figures
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.plots import clients, distances, heads
 from pipeline.spec.paths import table_file
@@ -174,6 +174,17 @@ def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
     assert drawn("pfedsim-figure3", dataset="digits", clients=5)["changes"]
     with pytest.raises(InvalidInput, match="is already there, reduced differently"):
         drawn("pfedsim-figure3", dataset="digits", clients=4)
+
+
+def test_the_page_has_the_texts_of_the_figure_s_file_as_they_are_now(project):
+    drawn("pfedsim-figure3", dataset="digits", clients=4)
+    file = project / table_file("pfedsim-figure3")
+    figure = load_figure("pfedsim-figure3")
+    replace_text(file, f"title: {figure.title}", "title: Another title")
+    replace_text(file, "shows: ", "note: A new note.\nshows: Newly, ")
+    write_figures(OUT)
+    page = (OUT / "README.md").read_text()
+    assert "## Another title" in page and "Newly, " in page and " A new note. Numbers: " in page
 
 
 def test_other_files_of_the_folder_are_left_alone():
