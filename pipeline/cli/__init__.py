@@ -42,7 +42,7 @@ def add_commands(app: typer.Typer) -> None:
     leaderboard.command("add")(in_project(add_to_leaderboard))
     app.add_typer(leaderboard, name="leaderboard")
     export = typer.Typer(help="Write results in standard formats.", no_args_is_help=True)
-    for exported in (exports.rocrate, exports.croissant, exports.claims, exports.checklists):
+    for exported in (exports.rocrate, exports.croissant, exports.claims):
         export.command()(in_project(exported))
     app.add_typer(export, name="export")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
