@@ -123,7 +123,7 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32():
     for cell in results["cells"]:
         half = cell["row"] == "pfedsim"
         cell["pinned"]["records"][0]["config"]["precision"] = "bf16" if half else "fp32"
-    notices = readme_of(results).partition("**First")[0]
+    notices = readme_of(results).partition(" First, with ")[0]
     assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
     assert "Local" not in notices
 
