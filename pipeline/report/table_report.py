@@ -174,7 +174,7 @@ def _leaderboard_files(board: leaderboard.Board, cells: str, templates: Any) -> 
 
 PUBLISHED = ("*.md", "*.csv", "*.svg")
 """Files of a report that are kept in git: README.md and the files that it links to."""
-PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg")
+PAGE_ONLY = ("partition-*.svg", "clients.svg", "communication.svg", "slices.svg")
 """Pictures that are only on the HTML page, to keep the repository small."""
 
 

@@ -158,7 +158,7 @@ def test_latex_labels_are_escaped():
 
 def test_every_link_of_the_readme_leads_to_a_file(readme, folder):
     targets = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
-    assert len(targets) >= 7
+    assert len(targets) >= 6
     assert all((folder / (link or image)).is_file() for link, image in targets)
 
 
@@ -213,7 +213,9 @@ def test_the_page_s_ids_are_unique(page):
 def test_the_page_has_the_sections_of_the_readme_and_links_to_each(readme, page):
     sections = re.findall("^## (.+)", readme, re.MULTILINE)
     assert "Convergence" in sections
-    assert re.findall('<a href="#[^"]+">([A-Z][^<]+)</a>\n', page) == sections
+    listed = re.findall('<a href="#[^"]+">([A-Z][^<]+)</a>\n', page)
+    assert [section for section in listed if section != "Clients"] == sections
+    assert "Clients" in listed  # its picture is on the page only
     assert set(re.findall(r'<a [^>]*href="#([^"]+)"', page)) <= set(re.findall(r'\bid="([^"]+)"', page))
 
 
