@@ -30,8 +30,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by MkDocs with the files of ``docs/``."""
     from mkdocs.structure.files import File
 
-    from pipeline.evidence.checklists import checklists
-    from pipeline.evidence.paper_pages import paper_pages
+    from docs.checklists import checklists
+    from docs.paper_pages import paper_pages
 
     root = Path(config.config_file_path).parent
     for path in sorted((root / "reports").rglob("*")):

@@ -10,6 +10,7 @@ from pathlib import Path
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
 from pfl.core.text import amount, duration
+from pipeline.report.provenance import out_option
 from pipeline.report.reproduction_page import write_page
 from pipeline.report.summary import summarise
 from pipeline.spec.paths import results_folder
@@ -55,7 +56,8 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
     part = whole.part(subset)
     if not comparable_cells(part):
         raise InvalidInput("table", name, "a table with published numbers that can be compared")
-    folder = out or results_folder(name) / "reproduction"
+    default = results_folder(name) / "reproduction"
+    folder = out or default
     check_writable(folder / "README.md", "--out")
     for warning in check_runs(name, part, whole=whole):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
@@ -76,7 +78,8 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         "left": more if left else "",
         "rule": RULE,
         "command": f"pfl reproduce {name} --hours {hours:g}"
-        + (f" --settings {','.join(settings)}" if settings else ""),
+        + (f" --settings {','.join(settings)}" if settings else "")
+        + out_option(folder, default),
     }
     left_out = [setting for setting in whole.settings if setting not in part.settings]
     write_page(folder, summarise(results), computed, _by_cell(left), left_out, facts)

@@ -37,7 +37,7 @@ def svg_text(figure: Canvas) -> str:
 def compact(svg: str) -> str:
     """The same picture in less than half the characters; compact text is unchanged."""
     svg = re.sub(r" font-family: '?DejaVu Sans'?[^;\"]*;?", "", svg)  # repeated at each text
-    # On the root, not on each element, so that shapes inherit the styles of their use and group.
+    # On the root, not on each element, so that shapes inherit the styles of their uses.
     svg = re.sub(r">\*({.*butt})</style>", rf">svg\1 text{{font-family: {FONTS}}}</style>", svg)
     svg = re.sub(r"^ +", "", svg, flags=re.MULTILINE)
     svg = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", svg)  # nothing refers to these ids
@@ -46,8 +46,7 @@ def compact(svg: str) -> str:
     svg = re.sub(r"(\.\d)\d+(?![^<>]*</text>)", r"\1", svg)
     svg = re.sub(r"\.0(?!\d)(?![^<>]*</text>)", "", svg)
     svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href", "href")
-    svg = _defined_once(re.sub(r' d="[^"]*"', _short_path, svg))
-    return _joined_paths(_grouped_by_class(_grouped_by_clip(_with_classes(_with_short_ids(svg)))))
+    return _with_classes(re.sub(r' d="[^"]*"', _short_path, svg))
 
 
 def _without_bare_groups(svg: str) -> str:
@@ -65,25 +64,6 @@ def _without_bare_groups(svg: str) -> str:
     return re.sub(r"</?g\b[^>]*>\n", keep, svg)
 
 
-def _defined_once(svg: str) -> str:
-    """``svg`` with each shape defined once: every use repeats its style."""
-    first: dict[str, str] = {}  # the id of each shape
-    same: dict[str, str] = {}
-
-    def define(shape: re.Match[str]) -> str:
-        same[shape[1]] = first.setdefault(shape[2], shape[1])
-        return f"<path{shape[1]}{shape[2]}/>\n" if same[shape[1]] == shape[1] else ""
-
-    svg = re.sub(r'<path( id="[^"]*")( d="[^"]*")(?: style="[^"]*")?/>\n', define, svg)
-    svg = svg.replace("<defs>\n</defs>\n", "")
-    return re.sub(r'(?<=href="#)[^"]*', lambda use: same[f' id="{use[0]}"'][5:-1], svg)
-
-
-def _with_short_ids(svg: str) -> str:
-    short = {name: f"a{i}" for i, name in enumerate(dict.fromkeys(re.findall(r' id="([^"]*)"', svg)))}
-    return re.sub(r'( id="|href="#|url\(#)([^")]*)', lambda use: use[1] + short[use[2]], svg)
-
-
 def _with_classes(svg: str) -> str:
     """``svg`` with a class per style, named by its hash because pages contain several pictures."""
     styles: dict[str, str] = {}
@@ -97,30 +77,6 @@ def _with_classes(svg: str) -> str:
     svg = re.sub(r' style="([^"]*)"', named, svg)
     rules = "".join(f".{name}{{{style}}}" for name, style in styles.items())
     return svg.replace("</style>", f"{rules}</style>", 1)
-
-
-def _grouped_by_clip(svg: str) -> str:
-    """``svg`` with neighbours of the same clip path in one group."""
-    svg = re.sub(r'(<.*)( clip-path="[^"]*")(.*/>\n)', r"<g\2>\n\1\3</g>\n", svg)
-    groups = r'(<g clip-path="[^"]*">\n)(?:(?!</?g\b).*\n)+</g>\n'
-    svg = re.sub(rf"{groups}(?:\1(?:(?!</?g\b).*\n)+</g>\n)+", _joined, svg)
-    return re.sub(r'<g( clip-path="[^"]*")>\n(<path .*)/>\n</g>\n', r"\2\1/>\n", svg)
-
-
-def _joined(groups: re.Match[str]) -> str:
-    return groups[0].replace(f"</g>\n{groups[1]}", "")
-
-
-def _grouped_by_class(svg: str) -> str:
-    """``svg`` with neighbours of the same class in a group that has the class."""
-    elements = r'(?:<.*( class="[^"]*").*/>\n)(?:<.*\1.*/>\n)+'
-    return re.sub(elements, lambda run: f"<g{run[1]}>\n{run[0].replace(run[1], '')}</g>\n", svg)
-
-
-def _joined_paths(svg: str) -> str:
-    """``svg`` with one path for neighbours that have no attributes, thus the style of their group."""
-    neighbours = r'(?:<path d="[^"]*"/>\n){2,}'
-    return re.sub(neighbours, lambda run: run[0].replace('"/>\n<path d="m', "M"), svg)
 
 
 def _short_path(path: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from pfl.core.errors import InvalidInput, Missing
 from pfl.core.text import amount
 from pipeline.cli import exports
 from pipeline.cli import stage as stages
-from pipeline.cli.project import in_project
+from pipeline.cli.project import in_project, in_root
 from pipeline.cli.stage import TableName, matching_tables, some_tables
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_commands(app: typer.Typer) -> None:
     leaderboard.command("add")(in_project(add_to_leaderboard))
     app.add_typer(leaderboard, name="leaderboard")
     export = typer.Typer(help="Write results in standard formats.", no_args_is_help=True)
-    for exported in (exports.rocrate, exports.croissant, exports.claims, exports.checklists):
+    for exported in (exports.rocrate, exports.croissant, exports.claims):
         export.command()(in_project(exported))
     app.add_typer(export, name="export")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
@@ -210,6 +210,7 @@ def verify_(
     longer used.
     """
     from pfl.core.files import check_writable
+    from pipeline.report.provenance import out_option
     from pipeline.report.verification_page import write_page
     from pipeline.store.refusals import refusals
     from pipeline.sweep.verify import drawn, verify
@@ -218,8 +219,9 @@ def verify_(
         check_writable(out / "README.md", "--out")
     sampled = drawn(tables or (), sample, seed)
     options = "".join(f" {table}" for table in tables or ()) + (f" --sample {sample}" if sample else "")
+    options += f" --seed {seed}" + (out_option(out) if out else "")
     verified: list[Verification] = []
-    facts = {"seed": seed, "command": f"pfl ledger verify{options} --seed {seed}", **sampled.facts}
+    facts = {"seed": seed, "command": f"pfl ledger verify{options}", **sampled.facts}
     for verification in verify(sampled):
         verified.append(verification)
         if out:
@@ -241,9 +243,8 @@ def export_(table: TableName) -> None:
     print(export(results_of(table)), end="")
 
 
-def _files_resolved(sources: list[str]) -> list[str]:
-    """``sources`` with absolute file paths, because the command runs in the project's root."""
-    return [str(Path(source).resolve()) if Path(source).is_file() else source for source in sources]
+def _files_in_root(sources: list[str]) -> list[str]:
+    return [in_root(source) if Path(source).is_file() else source for source in sources]
 
 
 def import_trials_(
@@ -253,7 +254,7 @@ def import_trials_(
         typer.Option(
             "--from",
             metavar="TABLE|FILE",
-            callback=_files_resolved,
+            callback=_files_in_root,
             help="Another table, or the search.csv of a report; may be repeated.",
         ),
     ],
@@ -423,11 +424,21 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def _dataset_in_root(dataset: str | None) -> str | None:
+    from pfl.data.datasets import DATASETS
+
+    path, comma, size = (dataset or "").partition(",")
+    is_path = path not in DATASETS and Path(path).exists()
+    return f"{in_root(path)}{comma}{size}" if path and is_path else dataset
+
+
 def figure(
     name: Annotated[str, typer.Argument(metavar="FIGURE", help="See `pfl figures`.")],
     rounds: Annotated[int | None, typer.Option(help="Rounds, instead of the paper's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs per round.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="See `pfl datasets`; or a path.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(callback=_dataset_in_root, help="See `pfl datasets`; or a path.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="See `pfl models`.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     settings: Annotated[str | None, typer.Option(metavar="A,B", help="Only these settings.")] = None,

@@ -37,15 +37,3 @@ def claims(out: OutFile) -> None:
     from pipeline.evidence.answered_claims import write_claims
 
     print(f"{out}: {amount(write_claims(out), 'claim')}")
-
-
-def checklists(out: OutFile) -> None:
-    """Write the NeurIPS and REFORMS checklists in Markdown.
-
-    Links are relative to the project's root.
-    """
-    from pfl.core.files import write_text
-    from pipeline.evidence.checklists import checklists
-
-    write_text(out, checklists())
-    print(out)

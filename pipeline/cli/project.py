@@ -17,8 +17,7 @@ def in_project(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
-        here = Path.cwd()
-        root = next(filter(_is_project, (here, *here.parents)), here)
+        here, root = Path.cwd(), _root()
         for name in PATHS if root != here else ():
             if (path := os.environ.get(name)) and not path.startswith("~"):
                 os.environ[name] = str(here / path)
@@ -26,6 +25,16 @@ def in_project(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*arguments, **options)
 
     return run
+
+
+def in_root(path: str) -> str:
+    """A relative path as it is in the root of the project; for options that may also be a name."""
+    return path if Path(path).is_absolute() else os.path.relpath(path, _root())
+
+
+def _root() -> Path:
+    here = Path.cwd()
+    return next(filter(_is_project, (here, *here.parents)), here)
 
 
 def _is_project(folder: Path) -> bool:

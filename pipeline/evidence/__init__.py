@@ -1,1 +1,1 @@
-"""Results for others: standard formats, checklists, and a page per paper."""
+"""Results for others, in standard formats."""

@@ -1,7 +1,7 @@
 """Draws a figure: runs, numbers and picture.
 
-`reports/figures/<name>.svg` is the picture, `.csv` its numbers, and `.json` everything else. README.md shows
-all figures of the folder, and tests the papers' claims on their numbers.
+`reports/figures/<name>.svg` is the picture, `.csv` its numbers, and `.json` what is known about its runs.
+README.md shows all figures of the folder with the texts of their YAML files, and tests the papers' claims.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.figures.numbers import Numbers, read_numbers
 from pipeline.figures.plots import PLOTS
 from pipeline.report.notices import copies
 from pipeline.report.plots import MUTED, as_svg
-from pipeline.report.provenance import data_facts, data_source, machine
+from pipeline.report.provenance import data_facts, data_source, machine, out_option
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored
@@ -125,15 +125,10 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     source = data_source({name: dataset.source for name, dataset in runs.datasets.items()})
     content = {
         "name": name,
-        "title": figure.title,
-        "paper": figure.paper,
-        "shows": figure.shows,
-        "note": figure.note,
         "changes": notes,
-        "sources": figure.sources,
         "warnings": _warnings(runs, notes),
         "provenance": _provenance(runs, plot.simulates),
-        "command": f"{source}pfl figure {name}{options}",
+        "command": f"{source}pfl figure {name}{options}{out_option(out, FOLDER)}",
         # Runs that were measured while they trained are not in the ledger.
         "keys": [record.key for record in runs.used if not record.success.measurements],
     }
@@ -159,14 +154,14 @@ def _picture(figure: Figure, numbers: Numbers, notes: list[str]) -> Canvas:
 def write_figures(out: Path = FOLDER) -> None:
     """Write the README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
-    figures = [
-        content | {"claims": answered(content, out)}
+    drawn = [
+        content | {"figure": load_figure(name), "claims": answered(content, out)}
         for name, content in contents.items()
         if content and content.get("name") == name
     ]
-    there = {content["name"] for content in figures}
+    there = {content["name"] for content in drawn}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
-    page = environment().get_template("figures.md.j2").render(made=figures, absent=absent)
+    page = environment().get_template("figures.md.j2").render(drawn=drawn, absent=absent)
     write_files(out, {"README.md": page})
 
 

@@ -319,12 +319,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:
-        words = {claim.ours.words for claim in tested}
-        if len(words) == 1 and tested[0].ours.answer != "in part":
-            more.append(f"{_all(len(tested), 'claim')} {words.pop()}")
-        else:
-            counts = outcomes(claim.ours for claim in tested)
-            more.append(f"of {amount(len(tested), 'claim')}, {counts}")
+        more.append(f"of {amount(len(tested), 'claim')}, {outcomes(claim.ours for claim in tested)}")
     second = "; ".join(more)
     return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
 
@@ -346,13 +341,11 @@ def firmness(counted: Tally) -> str:
     """A sentence on how many verdicts are provisional; empty if none is.
 
     >>> firmness(Tally({"reproduced": 3, "lower": 1}, provisional=4))
-    'All 4 verdicts are provisional: fewer than 3 seeds.'
+    '4 of 4 verdicts are provisional: fewer than 3 seeds.'
     """
     if not counted.provisional:
         return ""
-    share = f"{counted.provisional} of {counted.judged} verdicts {_are(counted.provisional)}"
-    if counted.provisional == counted.judged:
-        share = _all(counted.judged, "verdict").capitalize()
+    share = f"{counted.provisional} of {amount(counted.judged, 'verdict')} {_are(counted.provisional)}"
     return f"{share} provisional: fewer than {SEEDS} seeds."
 
 
@@ -383,14 +376,3 @@ def _outcome(name: Answer, findings: Sequence[Finding]) -> str:
 
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-def _all(number: int, noun: str) -> str:
-    """The subject of a sentence about all of something, and its verb.
-
-    >>> _all(1, "claim"), _all(2, "claim"), _all(3, "claim")
-    ('the claim is', 'both claims are', 'all 3 claims are')
-    """
-    if number == 1:
-        return f"the {noun} is"
-    return f"{'both' if number == 2 else f'all {number}'} {noun}s are"

@@ -40,6 +40,7 @@ class Lead:
         gap: the best minus the second.
         level: labels of the methods that do not differ significantly from the best, possibly the second.
         unknown: labels of those without an interval.
+        tuned: whether the configurations are those that searches selected.
     """
 
     column: str
@@ -49,9 +50,10 @@ class Lead:
     gap: PairedDifference | None
     level: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    tuned: bool = False
 
     @property
-    def short(self) -> str:
+    def _short(self) -> str:
         """For example "FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)"."""
         names = _listed(self.best)
         level = f" (level at {points(self.score)})" if len(self.best) > 1 else ""
@@ -68,7 +70,8 @@ class Lead:
     def text(self) -> str:
         """The lead in sentences."""
         first = "it" if len(self.best) == 1 else "them"
-        sentences = [f"First, with {points(self.score)} %: {self.short}."]
+        tuned = " after tuning" if self.tuned else ""
+        sentences = [f"First{tuned}, with {points(self.score)} %: {self._short}."]
         if self.level:
             sentences.append(f"Not significantly different from {first}: {_listed(self.level)}.")
         if self.unknown:
@@ -81,20 +84,6 @@ class Lead:
 def leads(summary: Summary) -> list[Lead]:
     """The leads of the columns with at least two methods, among selected configurations if there are any."""
     return [lead for name in summary.settings if (lead := _lead(summary, name))]
-
-
-def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> str:
-    """The first line of a report; empty if no column has two methods.
-
-    For example "First: FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)."
-    """
-    if not leading:
-        return ""
-    tuned = " after tuning" if summary.selected else ""
-    if len(leading) == 1:
-        return leading[0].text.replace("First,", f"First{tuned},")
-    columns = "; ".join(f"{lead.column}: {lead.short}" for lead in leading)
-    return f"First{tuned} in {columns}.{f' {ranks.text}' if ranks else ''}"
 
 
 def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
@@ -128,6 +117,7 @@ def _lead(summary: Summary, setting: str) -> Lead | None:
         gap=gaps.get(second),
         level=tuple(label for label, gap in gaps.items() if gap and gap.sign == 0),
         unknown=tuple(label for label, gap in gaps.items() if gap is None or gap.sign is None),
+        tuned=bool(summary.selected),
     )
 
 

@@ -1,4 +1,4 @@
-"""The report's plots as SVG text: one panel per setting, and the same colour for a method in all of them."""
+"""The report's plots as SVG text: one panel per setting, and the same look for a method in all of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLOURS = (
     "#dba514",
 )
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
-MARKERS = "osD"
+MARKERS = "osD^vPX"
 
 # Colours that a page can restyle: `inline` replaces them with CSS variables.
 INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
@@ -77,7 +77,7 @@ WIDTH = 11.0  # of every figure, in inches, so that text has the same size in al
 
 @dataclass(frozen=True)
 class Look:
-    """A method's appearance in all plots."""
+    """A method's appearance in a plot."""
 
     colour: str
     dash: Any
@@ -85,14 +85,20 @@ class Look:
 
 
 def look_at(place: int) -> Look:
-    """The look of a row or a series by its index; dash and marker change every six."""
+    """The look of a row or a series by its index; dash and marker change every six.
+
+    84 looks are distinct, and the first 36 of them without their markers.
+    """
     again = place // 6
     return Look(COLOURS[place % len(COLOURS)], DASHES[again % len(DASHES)], MARKERS[again % len(MARKERS)])
 
 
-def looks(lines: Sequence[Line]) -> dict[str, Look]:
-    """The look of each row, by its order in the table."""
-    return {line.row: look_at(place) for place, line in enumerate(lines)}
+def looks(summary: Summary, drawn: Callable[[Entry], object]) -> dict[str, Look]:
+    """The look of each row with a drawn entry: by its place in the table or, if the table has more rows than
+    there are colours, by its place among the drawn rows."""
+    few = len(summary.pinned) <= len(COLOURS)
+    rows = [line.row for line in summary.pinned if few or any(map(drawn, line.entries.values()))]
+    return {row: look_at(place) for place, row in enumerate(rows)}
 
 
 def draw(summary: Summary) -> dict[str, str]:
@@ -247,7 +253,7 @@ def panels(
     extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore taller
     figure = wide_figure((height + extra) * down + 0.4)
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
-    look = looks(summary.pinned)
+    look = looks(summary, drawn)
     for number, axes in enumerate(grid.flat):
         if number >= len(settings):
             axes.remove()
@@ -299,7 +305,7 @@ def legend(
     """Add a legend of the rows with a drawn entry."""
     from matplotlib.lines import Line2D
 
-    look = looks(summary.pinned)
+    look = looks(summary, drawn)
     handles = {
         line.label: Line2D(
             [],

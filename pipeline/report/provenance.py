@@ -32,6 +32,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         divided = "each has its own partitions"
     others = {record.sources.name for record in records} - {code.name}
     seconds = sum(record.measured.wall_seconds for record in records)
+    swept = results.wall_seconds  # 0 if the results were collected from the ledger
     facts = {
         "Code": [
             code.name,
@@ -57,7 +58,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         ],
         "Hardware": sorted({machine(record.success.hardware) for record in records}),
         "Time": [
-            f"{duration(results.wall_seconds)} of wall time for the sweep",
+            *([f"{duration(swept)} of wall time for the sweep"] if swept else []),
             f"{amount(results.trials_run, 'run')} computed, {results.trials_from_ledger} from the ledger",
             f"{duration(seconds)} in the simulations behind it, added up",
         ],
@@ -127,6 +128,18 @@ def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
     return f"DATA_SOURCE={shlex.quote(place)} " if archives else ""
 
 
+def out_option(out: Path, default: Path | None = None) -> str:
+    """The option --out of a printed command, with a space before it; empty for the default folder.
+
+    A folder in the project is printed relative to the project's root, where the command may be repeated.
+    """
+    folder, root = out.resolve(), Path.cwd()
+    if default and folder == default.resolve():
+        return ""
+    shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
+    return f" --out {shlex.quote(str(shown))}"
+
+
 def _subset_options(summary: Summary) -> str:
     results = summary.results
     part = results.config.subset(
@@ -141,7 +154,7 @@ def changed_since(records: Sequence[Record], sources: str) -> list[str]:
     if not others:
         return []
     some = f"{others} of {amount(len(records), 'record')}"
-    return [f"{some} by other versions of pfl/ whose probes give the same results"]
+    return [f"{some} by other versions of pfl/ with the same results in the battery"]
 
 
 def plugins(records: Iterable[Record]) -> list[str]:

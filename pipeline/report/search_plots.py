@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
+from typing import Any
 
 from pipeline.report.plots import (
+    COLOURS,
     GRID,
+    MARKERS,
     Look,
     as_svg,
     legend,
     limited_to_colours,
     logarithmic,
-    looks,
     panels,
+    place_legend,
     wide_figure,
 )
 from pipeline.report.search_tables import last_steps
@@ -26,8 +29,8 @@ from pipeline.svg import Axes, Canvas
 
 
 def draw(summary: Summary) -> dict[str, str]:
-    """Plots of the searches, SVG text by name; none without a search."""
-    if not any(progress(cell.search) and cell.pinned.successes for cell in summary.results.cells):
+    """Plots of the searches, SVG text by name; none if no trial has a result in the last round."""
+    if not any(progress(cell.search) for cell in summary.results.cells):
         return {}
     return {"search": as_svg(cost)(summary), "slices": as_svg(slices)(summary)}
 
@@ -65,7 +68,7 @@ def cost(summary: Summary) -> Canvas:
             spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash, marker="."
         )
 
-    drawn = limited_to_colours(summary, lambda entry: entry.successes and curves[entry.setting, entry.row])
+    drawn = limited_to_colours(summary, lambda entry: curves.get((entry.setting, entry.row)))
     labels = "Training samples (million)", "Best validation accuracy so far (%)"
     figure = panels(summary, panel, *labels, drawn=drawn)
     legend(figure, summary, drawn=drawn)
@@ -76,8 +79,10 @@ def slices(summary: Summary) -> Canvas:
     """A row of panels per method, a panel per parameter; methods share rows if each has one parameter.
 
     A marker is a trial at the last round that it reached with the first seed, larger for later rounds; its
-    shape is the setting.
+    colour and shape are the setting.
     """
+    from matplotlib.lines import Line2D
+
     by_row = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
     rows = [
         [(line, *parameter) for parameter in searched(cell.config, cell.search).items()]
@@ -88,8 +93,10 @@ def slices(summary: Summary) -> Canvas:
         rows = [[panel for (panel,) in rows[at : at + 3]] for at in range(0, len(rows), 3)]
     figure = wide_figure(1.9 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), max(map(len, rows)), squeeze=False)
-    look = looks(summary.pinned)
-    markers = dict(zip(summary.settings, cycle("osD^vPX*"), strict=False))
+    styles: dict[str, dict[str, Any]] = {
+        name: {"color": colour, "marker": marker}
+        for name, colour, marker in zip(summary.settings, cycle(COLOURS), cycle(MARKERS), strict=False)
+    }
     for row, places in zip(rows, grid, strict=True):
         for axes in places[len(row) :]:
             axes.remove()
@@ -102,9 +109,8 @@ def slices(summary: Summary) -> Canvas:
                     [step.params[name] for step in shown],
                     [step.value for step in shown],
                     s=[30 * step.until / max(other.until for other in shown) for step in shown],
-                    color=look[line.row].colour,
-                    marker=markers[result.setting],
                     alpha=0.7,
+                    **styles[result.setting],
                 )
             if declared.choices is None:
                 for end in declared.search or ():
@@ -115,4 +121,6 @@ def slices(summary: Summary) -> Canvas:
             if line.label != labelled:
                 labelled = line.label
                 axes.set_ylabel(f"{labelled} (%)")
+    handles = {label: Line2D([], [], ls="none", **styles[name]) for name, label in summary.settings.items()}
+    place_legend(figure, handles)
     return figure

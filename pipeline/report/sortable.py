@@ -37,7 +37,9 @@ def _table(content: str, name: str) -> str:
     import itables
     import pandas
 
-    frame = pandas.read_csv(io.StringIO(content)).dropna(axis="columns", how="all").round(2)
+    # A row may be called "None" or "NA": only an empty text is a missing value.
+    frame = pandas.read_csv(io.StringIO(content), keep_default_na=False, na_values=[""])
+    frame = frame.dropna(axis="columns", how="all").round(2)
     frame = frame.drop(columns=[column for column in LEFT_OUT if column in frame])
     html = itables.to_html_datatable(
         frame,

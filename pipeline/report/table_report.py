@@ -62,7 +62,7 @@ CAPTIONS = {
     "seeds that neither chose the trial nor are reported here; ± is its standard error. The trial is "
     "selected if a one-sided paired t-test at 5 % is significant.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
-    "larger the later; the shape is the setting, the lines are the ends of the range.",
+    "larger the later; the lines are the ends of the range.",
     "front": "Trials that ran to the last round, on validation data with one seed, and the Pareto front: no "
     "other trial is at least as good in all objectives and better in one. No test has been applied to these "
     "differences; the selected configuration is chosen by accuracy alone.",
@@ -107,8 +107,7 @@ def write_report(table: str) -> Path:
         "counted": counted,
         "board": board,
         "board_rule": leaderboard.RULE,
-        "lead": "" if board else leads.headline(summary, leading, ranks_over),
-        "leads": leading if len(leading) > 1 else [],
+        "leads": leading,
         "interval_rule": INTERVAL_RULE if leading else "",
         "ranks": ranks_over,
         "moments": at_moments,
@@ -128,6 +127,7 @@ def write_report(table: str) -> Path:
         "statistics": partition_statistics(summary),
         "columns": list(columns_of(summary.records).values()),
         "quantities": quantities(summary),
+        "trials": search_tables.rows(whole) if any(cell.search for cell in results.cells) else "",
         "searched": (searched := search_tables.searches(summary)),
         "changed": [search for search in searched if not search.pins],
         "kept": search_tables.kept(searched),
@@ -153,7 +153,7 @@ def write_report(table: str) -> Path:
         **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
         **({"metrics.csv": context["metrics"]} if context["metrics"] else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
-        **({"search.csv": search_tables.rows(whole)} if "search" in drawn else {}),
+        **({"search.csv": context["trials"]} if context["trials"] else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
@@ -174,7 +174,7 @@ def _leaderboard_files(board: leaderboard.Board, cells: str, templates: Any) -> 
 
 PUBLISHED = ("*.md", "*.csv", "*.svg")
 """Files of a report that are kept in git: README.md and the files that it links to."""
-PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg")
+PAGE_ONLY = ("partition-*.svg", "clients.svg", "communication.svg", "slices.svg")
 """Pictures that are only on the HTML page, to keep the repository small."""
 
 

@@ -6,7 +6,6 @@ import colorsys
 import hashlib
 import json
 import math
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -86,11 +85,6 @@ def run_name(record: Record, trial: int | None) -> str:
         return f"search {trial}, seed {record.seed}{until}"
     origin = "" if trial in (None, PINNED_TRIAL) else f", from search {trial}"
     return f"seed {record.seed}{origin}"
-
-
-def model_name(cell: str, record: Record) -> str:
-    """The name of a run's models, without characters that MLflow rejects."""
-    return re.sub(r"[/:.%\"']", "-", f"{cell}-seed-{record.seed}")
 
 
 def score_name(evaluation: Evaluation) -> str:

@@ -24,8 +24,7 @@ from pfl.core.text import without_password
 from pfl.run.trials import Record
 from pipeline.spec.paths import partition_file
 from pipeline.store.results import CellResult
-from pipeline.store.scores import reported
-from pipeline.store.workspace import check_folder, models_file
+from pipeline.store.workspace import check_folder
 from pipeline.trackers import Tracker
 from pipeline.trackers import _mlflow_mapping as mapping
 from pipeline.trackers._mlflow_mapping import Measure
@@ -56,7 +55,6 @@ METRICS_PER_REQUEST = 900  # MLflow accepts 1000 metrics, parameters and tags to
 ARTIFACT_COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
 )
 """The tables and columns of MLflow's database that hold addresses of artifacts."""
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
@@ -138,7 +136,6 @@ class MLflowTracker(Tracker):
                 self._client.log_artifact(run, str(plot))
                 break
         self._end(place, run, "FAILED" if result.status in ("diverged", "failed") else "FINISHED", ended)
-        self._log_models(result)
 
     def report(self, folder: Path) -> str:
         """Attach the report to a separate run; return the URL of the page that compares the cells, and how to
@@ -216,37 +213,6 @@ class MLflowTracker(Tracker):
         source = json.dumps({"dataset": record.dataset, "sha256": record.data_checksum})
         dataset = Dataset(record.dataset, record.data_checksum[:DIGEST], "pfl", source)
         self._client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
-
-    def _log_models(self, result: CellResult) -> None:
-        """Log the kept models of a cell's selected configuration. Their files are not copied."""
-        from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
-
-        name = mapping.score_name(result.evaluation)
-        for record in (result.selected or result.pinned).successes:
-            file = models_file(record.key)
-            run = self._runs[result.cell, record.key].info.run_id
-            if not (self.root / file).exists():
-                continue
-            outputs = self._client.get_run(run).outputs
-            if outputs and outputs.model_outputs:
-                continue
-            tags = mapping.cell_tags(self.table, result.cell, record) | mapping.run_tags(record, None)
-            model = self._client.create_logged_model(
-                self._experiment,
-                mapping.model_name(result.cell, record),
-                run,
-                tags | {"file": str(file)},
-                mapping.parameters(record),
-                "pfl.SavedModels",
-            ).model_id
-            _, ended = mapping.span_of([record])
-            last = record.metrics.rounds[-1].round
-            self._client.log_batch(
-                run, [Metric(name, reported(record, result.evaluation), ended, last, model)]
-            )
-            self._client.finalize_logged_model(model, LoggedModelStatus.READY)
-            # Last, so that a partly logged model is logged again.
-            self._client.log_outputs(run, [LoggedModelOutput(model, last)])
 
     def _end(self, place: tuple[str, str], run: str, status: str, ended: int) -> None:
         self._client.set_terminated(run, status, ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +115,14 @@ def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before
     assert lines[announced + 1] == "  two/fedper, seed 0: 10.1 s"
     assert "not within 0.1 h: 4 runs, about 1 h 7 min:" in lines
     assert lines[-1] == "results/small/reproduction/README.md"
+
+
+@pytest.mark.parametrize("out", ["", " --out 'my page'"])
+def test_the_page_has_the_command_that_continues_it(out):
+    command = f"pfl reproduce small --hours 0 --settings dir{out}"
+    assert pfl(*shlex.split(command)[1:]).returncode == 0
+    folder = Path("my page" if out else "results/small/reproduction")
+    assert f"<sub>`{command}`." in (folder / "README.md").read_text()
 
 
 def test_the_page_says_what_was_checked_and_what_was_not():

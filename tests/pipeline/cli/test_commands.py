@@ -13,6 +13,7 @@ from pipeline.cli.project import in_project
 from pipeline.figures import make
 from pipeline.figures.figure import FigureChanges
 from pipeline.spec.table import Subset, Table
+from pipeline.sweep import prior
 from tests.command import pfl, refused
 from tests.pipeline.conftest import printed
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
@@ -116,6 +117,24 @@ def test_paths_in_the_environment_are_relative_to_where_the_command_is_given(pro
     assert Path.cwd() == project
     assert os.environ["DATA_SOURCE"] == str(project / "below/archives")
     assert os.environ["PFL_CACHE"] == "~/cache"
+
+
+def test_paths_that_may_also_be_names_are_relative_to_where_the_command_is_given(monkeypatch):
+    figures, searches = [], []
+    monkeypatch.setattr(make, "make", lambda *arguments: figures.append(arguments[1].dataset) or [])
+    monkeypatch.setattr(prior, "import_trials", lambda *arguments: searches.append(arguments[1]) or [])
+    Path("below/digits").mkdir(parents=True)
+    outside = Path("photos.zip").resolve()
+    for file in ("photos.zip", "below/photos.zip", "below/search.csv"):
+        Path(file).touch()
+    datasets = ("photos.zip,resize=32", "../photos.zip", str(outside), "digits", "absent.zip")
+    for dataset in datasets:
+        monkeypatch.chdir(outside.parent / "below")
+        printed("figure", "fedcac-figure5", "--dataset", dataset)
+    assert figures == ["below/photos.zip,resize=32", "photos.zip", str(outside), "digits", "absent.zip"]
+    monkeypatch.chdir(outside.parent / "below")
+    printed("search", "import", "small", "--from", "search.csv", "--from", "other")
+    assert searches == [["below/search.csv", "other"]]
 
 
 def test_a_refused_experiment_says_how_to_undo_its_options(monkeypatch):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.published_runs import published_runs
 from pipeline.evidence.answered_claims import write_claims
-from pipeline.evidence.published_runs import published_runs
 from pipeline.spec.papers import paper_names
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.records import read_heads

@@ -16,7 +16,7 @@ from pfl.engine.metrics import ClientResult
 from pfl.run import trials
 from pipeline.figures import figure_runs
 from pipeline.figures.figure import FigureChanges, load_figure
-from pipeline.figures.make import answered, make
+from pipeline.figures.make import answered, make, write_figures
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.plots import clients, distances, heads
 from pipeline.spec.paths import table_file
@@ -162,11 +162,29 @@ def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     assert "Reduced" not in (OUT / "pfedsim-figure3.svg").read_text()
 
 
+@pytest.mark.parametrize(("out", "option"), [(OUT, ""), (Path("my figures"), " --out 'my figures'")])
+def test_a_figure_has_the_command_that_draws_it_there(out, option):
+    make("pfedsim-figure3", FigureChanges(dataset="digits", clients=4), out.resolve())
+    content = json.loads((out / "pfedsim-figure3.json").read_text())
+    assert content["command"] == f"pfl figure pfedsim-figure3 --dataset digits --clients 4{option}"
+
+
 def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
     drawn("pfedsim-figure3", dataset="digits", clients=5)
     assert drawn("pfedsim-figure3", dataset="digits", clients=5)["changes"]
     with pytest.raises(InvalidInput, match="is already there, reduced differently"):
         drawn("pfedsim-figure3", dataset="digits", clients=4)
+
+
+def test_the_page_has_the_texts_of_the_figure_s_file_as_they_are_now(project):
+    drawn("pfedsim-figure3", dataset="digits", clients=4)
+    file = project / table_file("pfedsim-figure3")
+    figure = load_figure("pfedsim-figure3")
+    replace_text(file, f"title: {figure.title}", "title: Another title")
+    replace_text(file, "shows: ", "note: A new note.\nshows: Newly, ")
+    write_figures(OUT)
+    page = (OUT / "README.md").read_text()
+    assert "## Another title" in page and "Newly, " in page and " A new note. Numbers: " in page
 
 
 def test_other_files_of_the_folder_are_left_alone():

@@ -44,17 +44,17 @@ def test_the_answer_comes_before_the_table(readme, page):
     assert answer in unescape(page).partition("<table")[0]
 
 
-def test_claims_with_one_answer_are_not_counted_twice():
+def test_claims_with_one_answer_are_counted_too():
     results = fake_results(methods=3, settings=1, seeds=1)
     claim = {"says": "best", "place": "Section 5", "kind": "worst", "row": "pfedsim"}
     results["config"]["claims"] = [claim] * 3
     summary = summary_of(results)
-    said = "All 3 claims are refuted (one seed)."
+    said = "Of 3 claims, 3 refuted (one seed)."
     assert answer(summary, Tally({}, 0), [], claims(summary)).endswith(said)
 
 
 def test_cells_and_simulations_are_counted_and_provisional_verdicts_named_before_the_table(readme, page):
-    said = "4 of 4 published cells were run, from 8 simulations. All 4 verdicts are provisional"
+    said = "4 of 4 published cells were run, from 8 simulations. 4 of 4 verdicts are provisional"
     assert said in readme.partition("| Method |")[0]
     assert said in page.partition("<table")[0]
 
@@ -108,9 +108,8 @@ def test_rows_that_cannot_be_compared_are_named_with_the_reason():
 def test_one_cell_was_run():
     results = fake_results(methods=1, settings=1, seeds=1)
     assert coverage(summary_of(results), Tally({}, 0)) == "1 cell was run, from 1 simulation."
-    assert coverage(summary_of(results), Tally({"higher": 1, "not run": 1}, 1)) == (
-        "1 of 2 published cells was run, from 1 simulation. The verdict is provisional: fewer than 3 seeds."
-    )
+    said = coverage(summary_of(results), Tally({"higher": 1, "not run": 1}, 1))
+    assert said.startswith("1 of 2 published cells was run, from 1 simulation. 1 of 1 verdict is provisional")
 
 
 def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged():

@@ -167,6 +167,14 @@ def test_the_sortable_page_has_both_tables_and_needs_no_network():
     assert not re.search(r"from 'https?:", page)
 
 
+@pytest.mark.parametrize("label", ["None", "NA", "nan"])
+def test_a_label_that_looks_like_a_missing_value_is_on_the_sortable_page(label):
+    results = leaderboard()
+    results["config"]["methods"][0]["label"] = label
+    page = (report_of(results) / "leaderboard.html").read_text()
+    assert rf"\"local\", \"{label}\"" in page
+
+
 def test_other_tables_have_no_leaderboard():
     folder = report_of(leaderboard(report=None))
     assert "Leaderboard" not in (folder / "README.md").read_text()

@@ -123,7 +123,7 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32():
     for cell in results["cells"]:
         half = cell["row"] == "pfedsim"
         cell["pinned"]["records"][0]["config"]["precision"] = "bf16" if half else "fp32"
-    notices = readme_of(results).partition("**First")[0]
+    notices = readme_of(results).partition(" First, with ")[0]
     assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
     assert "Local" not in notices
 
@@ -205,6 +205,11 @@ def test_the_time_of_the_simulations_is_added_up():
     assert "| 0 | 0 | 412 | 1,280 |" in readme
 
 
+def test_a_report_without_a_sweep_states_no_time_of_one():
+    assert "- **Time**: 2 min 33 s of wall time for the sweep;" in small()
+    assert "- **Time**: 2 runs computed" in small(wall_seconds=0.0)
+
+
 def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again():
     results = fake_results(methods=2, settings=2, seeds=1)
     results["config"]["seeds"] = [0, 1]
@@ -220,7 +225,7 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again():
 def test_records_of_other_files_that_did_the_same_are_told():
     rows = [record_of({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
     (line,) = changed_since(rows, "1")
-    assert line == "1 of 2 records by other versions of pfl/ whose probes give the same results"
+    assert line == "1 of 2 records by other versions of pfl/ with the same results in the battery"
     assert changed_since(rows[:1], "1") == []
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from operator import attrgetter
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from pipeline.report.plots import clients, communication, convergence, draw, inline, looks
+from pipeline.report.summary import Summary
 from pipeline.svg import svg_text
-from tests.pipeline.fake_results import cell_of, diverge, fail, fake_results, summary_of
+from tests.pipeline.fake_results import cell_of, diverge, fail, fake_results, reach, summary_of
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +55,33 @@ def test_only_accuracies_are_on_an_axis_of_accuracies(plot):
 
 
 def test_twelve_methods_look_different_and_do_so_in_every_plot(drawn):
-    lines = summary_of(fake_results(methods=12, seeds=1)).pinned
-    assert len(set(looks(lines).values())) == 12
-    three = looks(summary_of(fake_results(methods=3, seeds=1)).pinned)
-    for look in three.values():
+    twelve = looks(summary_of(fake_results(methods=12, seeds=1)), attrgetter("successes"))
+    assert len(set(twelve.values())) == 12
+    for look in list(twelve.values())[:3]:
         assert all(look.colour in svg for svg in drawn.values())
 
 
-def test_methods_beyond_the_palette_are_told_apart_by_their_dashes():
-    lines = summary_of(fake_results(methods=12, seeds=1)).pinned
-    twice = [*lines, *(line.__class__(f"{line.row}2", "", "", "pinned", {}) for line in lines)]
-    assert len(set(looks(twice).values())) == 24
+def large_table() -> Summary:
+    """48 rows; the twelve with the highest accuracies are every fourth one."""
+    results = fake_results(methods=12, settings=1, seeds=1)
+    rows, cells = results["config"]["methods"], results["cells"]
+    results["config"]["methods"] = [
+        {**row, "as": f"{row['as']}{i}", "label": f"{row['label']} {i}"} for i in range(4) for row in rows
+    ]
+    results["cells"] = []
+    for place, row in enumerate(results["config"]["methods"]):
+        name = f"cifar10-0.1/{row['as']}"
+        cell = copy.deepcopy(cells[place % 12]) | {"cell": name, "row": row["as"]}
+        reach(cell, 90.0 if place % 4 == 0 else 50.0)
+        results["cells"].append(cell)
+    return summary_of(results)
+
+
+@pytest.mark.parametrize(("plot", "looks"), [(convergence, ["color"]), (communication, ["color", "marker"])])
+def test_rows_of_a_large_table_are_drawn_differently(plot, looks):
+    (legend,) = plot(large_table()).legends
+    drawn = [tuple(getattr(line, f"get_{name}")() for name in looks) for line in legend.legend_handles]
+    assert len(drawn) == len(set(drawn)) == (12 if plot is convergence else 48)
 
 
 def test_a_curve_is_the_mean_over_the_seeds():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_rgb
 
 from pipeline.columns import COLUMNS
 from pipeline.report import search_fronts, search_plots, search_tables
@@ -59,13 +60,19 @@ def test_rows_without_a_search_have_no_curve_of_its_cost():
     assert [text.get_text() for text in legend.get_texts()] == ["FedAvg", "pFedSim"]
 
 
-def test_a_setting_has_the_same_marker_for_all_methods():
-    figure = search_plots.slices(searched_without_local("cifar10-0.5", "cifar100-0.1"))
+def test_a_setting_has_the_same_marker_for_all_methods_and_in_the_legend():
+    summary = searched_without_local("cifar10-0.5", "cifar100-0.1")
+    figure = search_plots.slices(summary)
     of_fedavg, of_pfedsim = (
-        [marks.get_paths()[0].vertices.tolist() for marks in axes.collections] for axes in figure.axes[:2]
+        [(str(marks.get_paths()), tuple(marks.get_facecolor()[0, :3])) for marks in axes.collections]
+        for axes in figure.axes[:2]
     )
     assert of_fedavg == of_pfedsim[1:]
     assert of_pfedsim[0] not in of_fedavg
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(summary.settings.values())
+    shown = [to_rgb(line.get_color()) for line in legend.legend_handles]
+    assert shown == [colour for _, colour in of_pfedsim]
 
 
 def test_the_numbers_of_logarithmic_axes_are_no_formulas():

@@ -16,7 +16,15 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import folder_lock
 from pipeline.report.table_report import publish, write_report
 from pipeline.store.results import load_results
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import (
+    cell_of,
+    diverge,
+    fail,
+    fake_results,
+    ledger_row,
+    ledger_rows,
+    write_results,
+)
 from tests.pipeline.report.conftest import line_of, realistic, report_of, small
 from tests.pipeline.running import csv_lines
 
@@ -150,8 +158,30 @@ def test_latex_labels_are_escaped():
 
 def test_every_link_of_the_readme_leads_to_a_file(readme, folder):
     targets = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
-    assert len(targets) >= 7
+    assert len(targets) >= 6
     assert all((folder / (link or image)).is_file() for link, image in targets)
+
+
+@pytest.mark.parametrize("ended", ["diverged", "failed"])
+def test_a_search_has_its_section_and_file_also_if_no_pinned_run_or_no_trial_has_a_result(ended):
+    results = fake_results(methods=2, settings=1, seeds=1, search=3)
+    for cell in results["cells"]:
+        if ended == "diverged":
+            diverge(cell["pinned"])
+            selected = {"number": 1, "params": cell["searched"][1]["params"]}
+            cell["selected"] = selected | {"records": ledger_rows(cell["cell"], [60.0], lr=0.1)}
+            cell["selection"] = {"trial": 1, "comparisons": []}
+        else:
+            for trial in cell["searched"]:
+                fail(trial, 0)
+            cell |= {"selection": None, "selected": cell["pinned"]}
+    folder = report_of(results)
+    readme = (folder / "README.md").read_text()
+    assert "## Search" in readme and "[search.csv](search.csv)" in readme
+    assert ("](search.svg)" in readme) == (ended == "diverged")
+    links = re.findall(r"\]\(([^)]+)\)", readme)
+    assert [link for link in links if not (folder / link).is_file()] == []
+    assert len(csv_lines(folder / "search.csv")) == 6
 
 
 def test_the_page_needs_no_network(page):
@@ -183,7 +213,9 @@ def test_the_page_s_ids_are_unique(page):
 def test_the_page_has_the_sections_of_the_readme_and_links_to_each(readme, page):
     sections = re.findall("^## (.+)", readme, re.MULTILINE)
     assert "Convergence" in sections
-    assert re.findall('<a href="#[^"]+">([A-Z][^<]+)</a>\n', page) == sections
+    listed = re.findall('<a href="#[^"]+">([A-Z][^<]+)</a>\n', page)
+    assert [section for section in listed if section != "Clients"] == sections
+    assert "Clients" in listed  # its picture is on the page only
     assert set(re.findall(r'<a [^>]*href="#([^"]+)"', page)) <= set(re.findall(r'\bid="([^"]+)"', page))
 
 

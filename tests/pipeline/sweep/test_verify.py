@@ -178,7 +178,9 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     assert {row["key"] for row in listed} == {row.key for row in published}
     verdicts = {(row["verdict"], row["largest difference of any accuracy"]) for row in listed}
     assert verdicts == {("agrees", "0.0")}
-    assert "**4 agree, 0 are undecided, 0 fail.**" in Path("page/README.md").read_text()
+    page = Path("page/README.md").read_text()
+    assert "**4 agree, 0 are undecided, 0 fail.**" in page
+    assert "`pfl ledger verify small --seed 0 --out page`" in page
     assert not list(Path(".sweeps/verify").glob("*/"))
     monkeypatch.setattr(module, "run_trial", None)  # it would be called
     assert verify()[1:] == output[1:]

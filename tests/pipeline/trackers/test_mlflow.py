@@ -12,7 +12,6 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from pipeline.store.workspace import models_file
 from pipeline.trackers.mlflow import MLflowTracker
 from tests.pipeline.fake_results import fake_results, ledger_row, record_of, write_results
 from tests.pipeline.trackers.entering import CELL, client_of, enter, entered, one_cell, parent_of, runs_of
@@ -153,35 +152,6 @@ def test_a_cell_has_the_parameters_of_its_configurations_and_the_data_set(root):
         [(i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs] for run in runs_of(root)
     ]
     assert inputs == [[("digits", "5f70bf18")]] * len(inputs)
-
-
-def test_kept_models_of_the_selected_configuration_are_logged_models_once(root):
-    results = one_cell("cifar10-0.1/pfedsim", seeds=2, search=2)
-    records = {name: results["cells"][0][name]["records"] for name in ("pinned", "selected")}
-    for record in (*records["pinned"], *records["selected"]):
-        file = root / models_file(record["key"])
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    for _ in range(2):
-        enter(results, root)
-    client = client_of(root)
-    models = client.search_logged_models([parent_of(root).info.experiment_id])
-    expected = {record["key"]: record for record in records["selected"]}
-    assert sorted(model.tags["key"] for model in models) == sorted(expected)
-    for model in models:
-        record = expected[model.tags["key"]]
-        assert model.name == f"cifar10-0-1-pfedsim-seed-{record['seed']}"
-        assert model.tags["file"] == f".sweeps/models/{record['key']}.pt"
-        assert model.params["lr"] == str(record["config"]["lr"])
-        (score,) = model.metrics
-        assert score.key == "final_accuracy"
-        assert score.value == record["metrics"]["rounds"][-1]["post_aggregation"]["pooled"]
-        assert client.get_run(model.source_run_id).data.tags["key"] == record["key"]
-
-
-def test_without_models_none_is_logged(root):
-    enter(one_cell(seeds=1), root)
-    assert client_of(root).search_logged_models([parent_of(root).info.experiment_id]) == []
 
 
 def test_the_report_is_an_artifact_beside_the_cells(root):

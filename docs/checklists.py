@@ -6,8 +6,8 @@ from collections import Counter
 from statistics import fmean
 from typing import Any
 
+from docs.published_runs import cost, published_runs
 from pipeline.evidence.answered_claims import answered_claims
-from pipeline.evidence.published_runs import cost, published_runs
 from pipeline.report.overview import ENGINEERING, OVERVIEW, TableProgress, overview, report_rows
 from pipeline.report.table_report import environment
 from pipeline.report.verdicts import SEEDS
@@ -18,7 +18,7 @@ VERIFICATION = OVERVIEW / ENGINEERING / "verification"
 
 def checklists() -> str:
     """The page in Markdown; links are relative to the project's root."""
-    return str(environment("pipeline.evidence").get_template("checklists.md.j2").render(_facts()))
+    return str(environment("docs").get_template("checklists.md.j2").render(_facts()))
 
 
 def _facts() -> dict[str, Any]:

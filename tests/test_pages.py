@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from docs.checklists import checklists
+from docs.paper_pages import paper_pages
+from docs.published_runs import cost, published_runs
 from pfl.core.errors import InvalidInput
 from pipeline.evidence.answered_claims import AnsweredClaim, answered_claims
-from pipeline.evidence.checklists import checklists
-from pipeline.evidence.paper_pages import paper_pages
-from pipeline.evidence.published_runs import cost, published_runs
 from pipeline.report.formats import cell
 from pipeline.spec.claims import Finding
 from pipeline.spec.papers import paper_names
@@ -64,7 +64,7 @@ def test_a_claim_that_is_undecided_in_some_columns_and_refuted_in_none_is_open(m
         return AnsweredClaim("pfedsim", "table", "pfedsim-table6", "best", source, None, ours, None, ())
 
     claims = [claim(2, 0), claim(1, 1), claim(1, 0)]
-    monkeypatch.setattr("pipeline.evidence.paper_pages.answered_claims", lambda: claims)
+    monkeypatch.setattr("docs.paper_pages.answered_claims", lambda: claims)
     text = sections(paper_pages()["pfedsim"])
     for shown, section in zip(claims, ("What holds", "What is open", "What does not hold"), strict=True):
         assert shown.source in text[section]
@@ -112,7 +112,7 @@ def test_a_damaged_line_of_the_ledger_is_named(tmp_path, monkeypatch):
     file = tmp_path / "rows.jsonl"
     lines = next((ROOT / PUBLISHED).glob("*.jsonl")).read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + b"\n" + lines[0][:99])
-    monkeypatch.setattr("pipeline.evidence.published_runs.PUBLISHED", tmp_path)
+    monkeypatch.setattr("docs.published_runs.PUBLISHED", tmp_path)
     with pytest.raises(
         InvalidInput, match=re.escape(f"ledger: {file}:3 is not accepted; expected a record, as")
     ):

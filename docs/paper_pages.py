@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from docs.published_runs import PublishedRun, cost, published_runs
 from pfl.core.text import duration
 from pipeline.evidence.answered_claims import AnsweredClaim, answered_claims
-from pipeline.evidence.published_runs import PublishedRun, cost, published_runs
 from pipeline.report.overview import Group, TableProgress, overview
 from pipeline.report.table_report import environment
 from pipeline.report.verdicts import JUDGED
@@ -19,7 +19,7 @@ SAMPLE = 10
 def paper_pages() -> dict[str, str]:
     """A page in Markdown for each paper, by its folder; links are relative to the project's root."""
     claims, runs = answered_claims(), published_runs()
-    template = environment("pipeline.evidence").get_template("paper.md.j2")
+    template = environment("docs").get_template("paper.md.j2")
     groups: dict[str, list[Group]] = {}
     for group in overview():
         groups.setdefault(group.paper, []).append(group)
