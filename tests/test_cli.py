@@ -531,6 +531,12 @@ def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
     assert expected in refused("run-trials", str(file))
 
 
+@pytest.mark.parametrize("folder", [".", "/"])
+def test_a_folder_in_place_of_the_trials_is_refused_in_one_line(folder):
+    line = f"pfl: error: trials: {folder} is not accepted; expected a file that `pfl trials` wrote"
+    assert refused("run-trials", folder).startswith(line)
+
+
 def trials_run(file: Path, rows: Path) -> int:
     """How many trials of a file `pfl run-trials` has run for these records."""
     done = pfl("run-trials", str(file), "--rows", str(rows))

@@ -69,12 +69,13 @@ def run_trials(
     check_execution(execution)
     for line in execution_warnings(execution):
         print(f"pfl: warning: {line}", file=sys.stderr)
+    trials = _read(file)
     rows = rows or file.with_suffix(".rows.jsonl")
     models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
     if rows.resolve() == file.resolve():
         raise InvalidInput("rows", str(rows), "a file different from that of the trials")
     check_files({"rows": rows, "save": models, "checkpoint": state})
-    _run(_read(file), rows, execution, end)
+    _run(trials, rows, execution, end)
 
 
 def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) -> None:
