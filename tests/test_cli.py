@@ -185,7 +185,8 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
         (["--no-such-option"], ["--no-such-option"]),
-        (["--moments", "end"], ["moments: end", "all, or some of post_aggregation, post_local"]),
+        (["--moments", "end"], ["moments: end", "some of post_aggregation, post_local"]),
+        (["--method", "spfl", "--moments", "adapted"], ["moments: adapted", "as spfl has with these"]),
         (
             ["--method", "fedper", "--moments", "adapted"],
             ["moments: adapted", "post_aggregation, post_local"],

@@ -23,7 +23,14 @@ from pfl.models import MODELS, fitting
 from pfl.run.errors import NotSaved
 from pfl.run.progress import progress as shown
 from pfl.run.runs import Runs
-from pfl.run.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
+from pfl.run.validation import (
+    check_execution,
+    check_moments,
+    check_seeds,
+    execution_warnings,
+    validated,
+    warnings_of,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -116,6 +123,7 @@ def simulate(
         options["metrics"] = _metric_names(metrics)
     named = model if isinstance(model, str) or model is None else known_model(model)
     config = validated(Config(method=method, model=Config.model if named is None else named, **options))
+    check_moments(execution, config)
     if config.precision != Config.precision:
         from pfl.engine.device import check_precision, resolve_device
 

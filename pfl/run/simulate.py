@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -14,14 +14,13 @@ from pfl.analysis.measures import similarities
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core import memory
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput, check_names
+from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
 from pfl.engine.local_training import Backend
-from pfl.engine.method import Moment
 from pfl.engine.model_file import save_models
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation
@@ -30,7 +29,15 @@ from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.run.errors import NotSaved
 from pfl.run.fingerprint import name_of, plugin_digests
-from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
+from pfl.run.validation import (
+    check_execution,
+    check_moments,
+    check_pause,
+    check_seeds,
+    non_defaults,
+    stackable,
+    validated,
+)
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +113,6 @@ def simulate_together(
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
-    check_names("moments", execution.moments, get_args(Moment))
     check_seeds(seeds)
     configs = [validated(config) for config in configs]
     if not configs or not stackable(configs):
@@ -117,6 +123,8 @@ def simulate_together(
         raise InvalidInput("save", execution.save, "None, because several configurations run together")
     config = configs[0]
     check_pause(execution, config)
+    for each in configs:
+        check_moments(execution, each)
     if execution.save:
         check_writable(Path(execution.save), "save")
     identity = _identity(configs, dataset, execution) if execution.checkpoint_dir else ()

@@ -181,6 +181,7 @@ def test_a_divergence_in_the_last_step_is_seen_in_the_evaluation(dataset, partit
             Execution(until=4, moments=("adapted",)),
             "moments that include post_aggregation if until",
         ),
+        ((0,), Execution(moments=("adapted",)), "moments: adapted is not accepted; expected some of"),
         ((0,), Execution(save="/dev/null/models.pt"), "save: /dev/null/models.pt is not accepted"),
     ],
 )
