@@ -462,11 +462,11 @@ def test_an_option_that_shares_a_name_with_a_hyperparameter_sets_the_training_s(
 ):
     configs = []
 
-    def simulated(config, *_):
-        configs.append(config)
-        return []
+    def simulated(given, *_):
+        configs.extend(given)
+        return [[]]
 
-    monkeypatch.setattr("pfl.run.simulate.simulate", simulated)
+    monkeypatch.setattr("pfl.run.simulate.simulate_configs", simulated)
     usual = METHODS[method].__dataclass_fields__[name].default
     pfl.simulate(method, clients=4, **{name: value}, **SHORT)
     pfl.simulate(method, clients=4, hyperparameters={name: value}, **SHORT)

@@ -31,11 +31,11 @@ from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.engine.metrics import json_ready
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, checked, run_trial, with_checksum
+from pfl.run.trials import Trial, checked, with_checksum
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl, python, refused
-from tests.conftest import make_trial
+from tests.conftest import make_trial, run_trial
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--rounds", "4", "--epochs", "1", "--clients", "8", "--eval-every", "2"]

@@ -19,9 +19,8 @@ from pfl.engine.method import Method
 from pfl.engine.model_file import read_models
 from pfl.methods import METHODS
 from pfl.run.saved import load_models
-from pfl.run.simulate import simulate
 from tests.command import python
-from tests.conftest import sampled
+from tests.conftest import sampled, simulate
 from tests.refusal import refusal
 
 CONFIG = Config(model="cnn_digits", rounds=2, epochs=1, batch_size=8, eval_every=2)

@@ -22,12 +22,11 @@ from pfl.models.mobilenet_v2 import weights_file
 from pfl.run import sources
 from pfl.run.fingerprint import Components
 from pfl.run.saved import load_models
-from pfl.run.simulate import simulate
 from pfl.run.sources import commit, edits, git, knows
-from pfl.run.trials import Trial, folder_of, run_trial, run_trials, trial_key
+from pfl.run.trials import Trial, folder_of, run_trials, trial_key
 from pfl.run.validation import validated
 from tests import repository
-from tests.conftest import make_trial
+from tests.conftest import make_trial, run_trial, simulate
 
 CONFIG = validated(
     Config(method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1)

@@ -86,7 +86,7 @@ def simulate(
         seeds: the number of seeds, which start from 0, or a list of seeds.
         progress: whether to show a bar; or a function of the validated `Config`, the data set and the
             partition that is called before the first round. It returns a context manager that yields a
-            callback for every round (``on_round`` of `pfl.run.simulate.simulate`).
+            callback for every round (``on_round`` of `pfl.run.simulate.simulate_configs`).
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must not change them.
         on_round: called after every round with the round, the number of rounds, and the newest evaluation of
@@ -146,7 +146,7 @@ def simulate(
     if execution.checkpoint_dir:  # not in the engine: a sweep continues without checkpoints
         check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
 
-    from pfl.run.simulate import simulate as run
+    from pfl.run.simulate import simulate_configs
 
     with _display(progress)(config, data, split) as display:
 
@@ -155,7 +155,7 @@ def simulate(
                 listener(*news)
 
         try:
-            results = run(config, data, split, chosen, execution, after_round, measure)
+            (results,) = simulate_configs([config], data, split, chosen, execution, after_round, measure)
         except NotSaved as error:
             error.results = _labelled(error.results, label or method)
             raise

@@ -42,49 +42,7 @@ from pfl.run.validation import (
 log = logging.getLogger(__name__)
 
 
-def simulate(
-    config: Config,
-    dataset: Dataset,
-    partition: Division,
-    seeds: Sequence[int] = (0,),
-    execution: Execution = Execution(),
-    on_round: OnRound | None = None,
-    measure: Measure | None = None,
-) -> list[Result]:
-    """Simulate a federation once for every seed, all seeds in lockstep.
-
-    >>> dataset = pfl.load("digits")
-    >>> partition = pfl.make_partition("dirichlet:0.5", dataset, clients=4)
-    >>> results = simulate(Config("fedper", rounds=2, epochs=1), dataset, partition, seeds=(0, 1))
-    >>> [result.seed for result in results]
-    [0, 1]
-
-    On one machine, backend and number of threads, results depend only on the configuration, the data, the
-    partition and the seed, whether or not the simulation is interrupted.
-
-    Args:
-        config: what to compute; validated here.
-        partition: the samples of each client, for all seeds or by seed; with ``config.validation`` the
-            clients are evaluated on that share of their training samples.
-        seeds: each determines initialisation, participants and batches of one simulation.
-        execution: device, backend, threads, checkpoints.
-        on_round: called after every round.
-        measure: called with every seed's server after every round; must not change it. By default the
-            measure that ``config.observe`` names.
-
-    Returns:
-        One result per seed.
-
-    Raises:
-        InvalidInput: the configuration, the seeds or the execution is invalid, or the device does not exist
-            or does not have the precision.
-        NotSaved: the models could not be written; the results are in its ``results``.
-    """
-    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, measure)
-    return results
-
-
-def simulate_together(
+def simulate_configs(
     configs: Sequence[Config],
     dataset: Dataset,
     partition: Division,
@@ -95,21 +53,36 @@ def simulate_together(
 ) -> list[list[Result]]:
     """Simulate a federation for every configuration and every seed, all in lockstep.
 
+    >>> dataset = pfl.load("digits")
+    >>> partition = pfl.make_partition("dirichlet:0.5", dataset, clients=4)
+    >>> configs = [Config("fedper", rounds=2, epochs=1, lr=lr) for lr in (0.05, 0.1)]
+    >>> first, second = simulate_configs(configs, dataset, partition, seeds=(0, 1))
+    >>> [result.seed for result in first]
+    [0, 1]
+
     The stacked backend trains the clients of all of them at once if their local programs have the same
-    structure; results are those of separate simulations, up to rounding.
+    structure; results are those of separate simulations, up to rounding. On one machine, backend and number
+    of threads, results depend only on the configurations, the data, the partition and the seeds, whether or
+    not the simulation is interrupted.
 
     Args:
-        configs: differ only in the learning rate, real-valued hyperparameters, and those that only the
-            adaptation before an evaluation reads, which share one training (`pfl.run.validation.stackable`).
-        execution: ``save`` requires a single configuration.
-        on_round: called for the first configuration.
+        configs: what to compute; validated here. They differ only in the learning rate, real-valued
+            hyperparameters, and those that only the adaptation before an evaluation reads, which share one
+            training (`pfl.run.validation.stackable`).
+        partition: the samples of each client, for all seeds or by seed; with ``validation``, the clients are
+            evaluated on that share of their training samples.
+        seeds: each determines initialisation, participants and batches of one simulation per configuration.
+        execution: device, backend, threads, checkpoints. ``save`` requires a single configuration.
+        on_round: called after every round, for the first configuration.
+        measure: called with every seed's server after every round; must not change it. By default the
+            measure that ``observe`` names.
 
     Returns:
-        The results of `simulate` for each configuration.
+        One result per seed, for each configuration.
 
     Raises:
-        InvalidInput: a configuration is invalid or differs too much from the others; otherwise as in
-            `simulate`.
+        InvalidInput: a configuration, the seeds or the execution is invalid, the configurations differ in
+            more than that, or the device does not exist or does not have the precision.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)

@@ -12,8 +12,7 @@ import torch
 from pfl.core.config import Execution
 from pfl.core.rng import generator, integer_seed
 from pfl.methods import METHODS
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulate
 
 
 def states() -> list[object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from pfl.core.config import Execution
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG
 
@@ -25,12 +25,13 @@ def main() -> None:
     config = dataclasses.replace(
         CONFIG, rounds=1, epochs=1, batch_size=32, participation=1.0, dtype="float32"
     )
-    simulate(config, data, make_clients(data, sizes=[8]), (0,), EXECUTION)  # torch loads what it needs
+    # torch loads what it needs
+    simulate_configs([config], data, make_clients(data, sizes=[8]), (0,), EXECUTION)
     if len(sys.argv) > 1:
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limit = now + int(sys.argv[1]) * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    result = simulate(config, data, make_clients(data, sizes=[32] * 40), (0,), EXECUTION)[0]
+    ((result,),) = simulate_configs([config], data, make_clients(data, sizes=[32] * 40), (0,), EXECUTION)
     print(json.dumps(result.metrics.to_json()["rounds"]))
 
 

@@ -7,7 +7,7 @@ import pytest
 from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.run.simulate import simulate
+from tests.conftest import simulate
 
 pytestmark = pytest.mark.slow  # 20 rounds of 20 clients for each method
 

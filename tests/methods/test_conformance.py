@@ -19,10 +19,9 @@ from pfl.methods.fedfomo import FedFomo
 from pfl.methods.fedgen import FedGen
 from pfl.methods.fedrep import FedRep
 from pfl.methods.pfedme import PFedMe
-from pfl.run.simulate import simulate
 from pfl.testing import check_method
 from pfl.testing.method_kit import KIT
-from tests.conftest import CONFIG, SAMPLE
+from tests.conftest import CONFIG, SAMPLE, simulate
 from tests.methods.toy import after_rounds
 
 ALL = tuple(METHODS)
