@@ -466,16 +466,10 @@ def test_a_trial_is_paused_when_the_time_is_up_and_continued_by_the_same_command
     assert [record["metrics"] for record in records] == [record["metrics"] for record in alone]
 
 
-def test_without_checkpoints_no_trial_begins_that_would_not_end_in_time(tmp_path, monkeypatch):
-    trials = [one_trial(rounds=rounds) for rounds in (1, 4, 2)]
-    file = write_trials(tmp_path / "trials.jsonl", *trials)
-    clock = chain([0, 0, 20], repeat(20))  # a round takes 20 seconds
-    monkeypatch.setattr("pfl.cli.trials.monotonic", lambda: next(clock))
-    done = pfl("run-trials", str(file), "--minutes", "1")
-    assert "trials run: 2;" in done.stdout, done.stderr
-    assert "trials pending: 1;" in done.stdout
-    records = [json.loads(line) for line in (tmp_path / "trials.rows.jsonl").read_text().splitlines()]
-    assert [record["config"]["rounds"] for record in records] == [1, 2]
+def test_a_limit_of_time_without_checkpoints_is_refused(tmp_path):
+    file = write_trials(tmp_path / "trials.jsonl", one_trial())
+    line = refused("run-trials", str(file), "--minutes", "1")
+    assert line == "pfl: error: --minutes: given without --checkpoint DIR; name its folder"
 
 
 def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
