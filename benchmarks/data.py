@@ -38,7 +38,7 @@ from pfl.data.locate import locate, source_place
 from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.data.plot import plot
-from pfl.run.sources import Sources, commit
+from pfl.run.sources import Sources, running_code
 from pipeline.report.amounts import statistics_columns
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
@@ -126,7 +126,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS) -> None:
         "spfl": spfl_table5(printed["spfl"], datasets, seeds),
     }
     uncapped = pfedsim_table4(printed["pfedsim"], datasets, seeds, f"uncapped,{PFEDSIM_OPTIONS}")
-    code = commit()
+    code = running_code()
     context = {
         "drawn_on": DRAWN_ON,
         "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code.dirty),

@@ -116,12 +116,12 @@ def simulate(
         raise InvalidInput("hyperparameters", given, "a mapping from names to values")
     own: Mapping[str, Any] = {}
     if not isinstance(method, str):
-        method, own = known_method(method)
+        method, own = registered_method(method)
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     if isinstance(metrics := options.get("metrics"), list | tuple):
         options["metrics"] = _metric_names(metrics)
-    named = model if isinstance(model, str) or model is None else known_model(model)
+    named = model if isinstance(model, str) or model is None else registered_model(model)
     config = validated(Config(method=method, model=Config.model if named is None else named, **options))
     check_moments(execution, config)
     if config.precision != Config.precision:
@@ -278,19 +278,19 @@ def known_data(dataset: Any) -> Dataset:
     return dataset if isinstance(dataset, Dataset) else from_samples(dataset)
 
 
-def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
-    """The registered name of a method, and its hyperparameters."""
+def registered_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
+    """The name of a method, registered if it has none yet, and its hyperparameters."""
     from pfl.engine.method import Method
 
     kind = method if isinstance(method, type) else type(method)
     if not issubclass(kind, Method):
         raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
     own = {} if isinstance(method, type) else method.hyperparameters()
-    return known_name(METHODS, kind, kind.__name__.lower()), own
+    return registered_name(METHODS, kind, kind.__name__.lower()), own
 
 
-def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
-    """The registered name of a network or its builder."""
+def registered_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
+    """The name of a network or its builder, registered if it has none yet."""
     from torch import nn
 
     if isinstance(model, nn.Module):
@@ -301,18 +301,18 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
         raise InvalidInput(
             "model", model, "a name of `pfl models`, an nn.Module or a function that makes one"
         )
-    return known_name(MODELS, model)
+    return registered_name(MODELS, model)
 
 
 def _metric_names(metrics: Sequence[Any]) -> list[Any]:
-    names = [known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
+    names = [registered_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
     for name, metric in zip(names, metrics, strict=True):
         if callable(metric) and CLIENT_METRICS[name] is not metric:  # a later one replaced it
             raise InvalidInput("metrics", name, "functions with distinct names")
     return names
 
 
-def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
+def registered_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
     """The name of a component: that of its file, or else ``name`` or its own, which is then registered."""
     file = str(component.__module__).removeprefix(f"{registry.package}.")  # None for executed code
     if file in registry and registry[file] is component:

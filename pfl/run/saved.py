@@ -33,7 +33,7 @@ from pfl.engine.simulation import client_network
 from pfl.engine.state import State, rows
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.run.api import divided, known_data, known_method, known_model
+from pfl.run.api import divided, known_data, registered_method, registered_model
 from pfl.run.fingerprint import plugin_digests
 from pfl.run.validation import validated
 
@@ -315,7 +315,7 @@ def load_models(
     """
     path = expanded(path, "models")
     content = read_models(path)
-    given = {"method": method and known_method(method)[0], "model": model and known_model(model)}
+    given = {"method": method and registered_method(method)[0], "model": model and registered_model(model)}
     try:
         seeds = content["seeds"]
         if seed is None and len(seeds) == 1:

@@ -21,7 +21,7 @@ from pfl.engine.metrics import Measured, Metrics, json_ready
 from pfl.engine.result import Result
 from pfl.models import weights_of
 from pfl.run.fingerprint import check_unchanged, name_of
-from pfl.run.sources import Plugin, Sources, commit, plugins
+from pfl.run.sources import Plugin, Sources, plugins, running_code
 from pfl.run.validation import non_defaults, validated
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Record:
             partition_checksum=trial.partition_of(seed),
             behaviour=trial.behaviour,
             plugins=plugins(trial.config),
-            sources=commit(),
+            sources=running_code(),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             result=result,
             error=error,

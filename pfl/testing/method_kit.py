@@ -28,7 +28,7 @@ from pfl.engine.model_file import read_models
 from pfl.engine.result import Result
 from pfl.engine.round import begin_round
 from pfl.methods import METHODS
-from pfl.run.api import known_method
+from pfl.run.api import registered_method
 from pfl.run.simulate import make_simulation, simulate_configs
 from pfl.run.validation import validated
 from pfl.testing.battery import Values, close, values_of
@@ -74,7 +74,7 @@ class CheckedMethod:
         if isinstance(method, str):
             self.name = method
         else:
-            self.name, self.own = known_method(method)
+            self.name, self.own = registered_method(method)
         self.cls = METHODS[self.name]
         self.dataset = make_dataset()
         self.partition = make_clients(self.dataset, SIZES)
