@@ -167,6 +167,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--method", "fedcac", "--set", "beta=Infinity"], ["beta", "inf", "a non-negative number"]),
         (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),
         (["--device", "gpu"], ["device", "gpu", "cuda"]),
+        (["--device", "cuda:77"], ["device: cuda:77 is not accepted"]),
         (["--backend", "fast"], ["backend", "fast", "loop, stacked or auto"]),
         (["--seeds", "0,x"], ["seeds", "0,x"]),
         (["--resume"], ["--resume", "--checkpoint"]),
@@ -636,7 +637,7 @@ def test_a_mistake_in_a_method_in_the_package_begins_its_traceback_in_that_file(
 def test_a_syntax_error_in_a_method_is_shown_without_the_files_that_import_it(tmp_path, monkeypatch):
     file = tmp_path / "unfinished.py"
     file.write_text("class Unfinished(\n")
-    monkeypatch.setattr("pfl.cli.run.simulate", lambda *_, **__: runpy.run_path(str(file)))
+    monkeypatch.setattr("pfl.cli.run.prepared", lambda *_, **__: runpy.run_path(str(file)))
     done = pfl("run", *QUICK)
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].strip() == f'File "{file}", line 1'
