@@ -327,12 +327,6 @@ def test_partitions_list_arguments_and_options_with_their_ranges():
             assert f"  {option}" in listed
 
 
-def test_the_documented_table_of_methods_is_the_printed_one():
-    """``make docs`` writes it."""
-    printed = pfl("methods", "--markdown").stdout
-    assert (ROOT / "docs" / "methods.md").read_text().endswith(printed)
-
-
 def test_a_partition_is_described_and_drawn(tmp_path):
     plot = tmp_path / "partition.svg"
     done = pfl("partition", "pathological:2", "--clients", "10", "--plot", str(plot))
