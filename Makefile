@@ -73,7 +73,7 @@ lock: .venv
 # The documentation site in site/, with pages and a schema generated from the code, and the picture of a report from
 # the latest `make repro`.
 docs: .venv
-	$(ACTIVATE) && { python -m pipeline.spec.methods_page && pfl methods --markdown; } > docs/methods.md
+	$(ACTIVATE) && python docs/methods_page.py > docs/methods.md
 	$(ACTIVATE) && python -m pipeline.spec.reference
 	@$(ACTIVATE) && sh docs/report.sh
 	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict

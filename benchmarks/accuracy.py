@@ -20,7 +20,7 @@ from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine.device import computes_in
 from pfl.kernels import compiler
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 from pipeline.store.scores import gain
 
 NETWORKS = ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8")
@@ -59,7 +59,8 @@ def accuracies(workload: Workload, seeds: int, side: str) -> list[float]:
         os.environ["CXX"] = ""  # so that there is no compiler
     if side == "bf16":
         workload = dataclasses.replace(workload, precision="bf16")
-    results = simulate(workload.config, workload.data, workload.split, range(seeds), Execution(threads=1))
+    work, execution = workload, Execution(threads=1)
+    (results,) = simulate_configs([work.config], work.data, work.split, range(seeds), execution)
     return [result.metrics.reached().last for result in results]
 
 

@@ -32,7 +32,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset, load
 from pfl.data.locate import locate, source_place
-from pfl.run.sources import Sources, commit
+from pfl.run.sources import Sources, running_code
 from pipeline.report.notices import copies
 from pipeline.report.provenance import data_facts
 from pipeline.report.table_report import environment, write_files
@@ -71,7 +71,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS) -> None:
         "spfl": spfl_table5(spfl, datasets, seeds),
     }
     uncapped = pfedsim_table4(pfedsim, datasets, seeds, f"uncapped,{PFEDSIM_OPTIONS}")
-    code = commit()
+    code = running_code()
     context = {
         "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code.dirty),
         "compared": compared,

@@ -39,7 +39,7 @@ from pfl.core.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 
 WORK = {
     "lenet5_bn": Workload(dataset=SYNTHETIC),
@@ -221,7 +221,7 @@ def cell_seconds(cell: Workload, seeds: int, device: str) -> tuple[float, float,
 
     began = time.perf_counter()
     execution = Execution(device=device, backend="stacked")
-    simulate(cell.config, cell.data, cell.split, tuple(range(seeds)), execution, note)
+    simulate_configs([cell.config], cell.data, cell.split, tuple(range(seeds)), execution, note)
     later = [after - before for before, after in pairwise(evaluated)]
     return evaluated[0] - began, statistics.median(later), time.perf_counter() - began
 

@@ -301,7 +301,7 @@ def results_of(real: Real) -> Any:
     import pfl
     from pfl.core.config import Config, Execution
     from pfl.data.partition import make_partition
-    from pfl.run.simulate import simulate_together
+    from pfl.run.simulate import simulate_configs
 
     dataset = pfl.load(real.data)
     partition = make_partition("dirichlet:0.3,min=8", dataset, 12)
@@ -310,8 +310,8 @@ def results_of(real: Real) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         if real.resumed:
             execution = replace(execution, checkpoint_dir=folder, code="mutants")
-            simulate_together(configs, dataset, partition, real.seeds, replace(execution, until=3))
-        results = simulate_together(configs, dataset, partition, real.seeds, execution)
+            simulate_configs(configs, dataset, partition, real.seeds, replace(execution, until=3))
+        results = simulate_configs(configs, dataset, partition, real.seeds, execution)
     metrics = [result.metrics.to_json() for of_config in results for result in of_config]
     return json.loads(json.dumps(metrics))
 

@@ -24,7 +24,7 @@ from pfl.core.rng import generator
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
 from pfl.models import MODELS
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 from pfl.testing.synthetic import make_dataset
 from pipeline.report.plots import COLOURS, as_svg, logarithmic, wide_figure
 from pipeline.svg import Canvas
@@ -120,8 +120,8 @@ def measure(scale: Scale) -> dict[str, float]:
         began = time.perf_counter()
         partition = make_partition("writer", data, None)
         partition_seconds = time.perf_counter() - began
-        simulate(
-            scale.config,
+        simulate_configs(
+            [scale.config],
             data,
             partition,
             execution=Execution(device="cpu", checkpoint_dir=name),

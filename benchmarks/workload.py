@@ -32,7 +32,7 @@ from pfl.engine.result import hardware, versions
 from pfl.engine.simulation import Simulation
 from pfl.models import MODELS
 from pfl.run.simulate import make_simulation
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pfl.run.validation import validated
 from pfl.testing.synthetic import make_dataset
 
@@ -138,7 +138,7 @@ def write(
         "hardware": asdict(hardware(Execution(threads=threads, workers=1), resolve_device(device))),
         "load": os.getloadavg()[2],
         "versions": asdict(versions()),
-        **asdict(commit()),
+        **asdict(running_code()),
     }
     json_file.parent.mkdir(parents=True, exist_ok=True)
     json_file.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")

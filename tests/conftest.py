@@ -24,12 +24,13 @@ from pfl.data.partitions import PARTITIONS
 from pfl.engine import checkpoint, workers
 from pfl.engine.local_training import Backend
 from pfl.engine.loop import LoopBackend
+from pfl.engine.result import Result
 from pfl.engine.simulation import Simulation
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.fingerprint import name_of
-from pfl.run.simulate import make_simulation, simulate
-from pfl.run.trials import Trial
+from pfl.run.simulate import make_simulation, simulate_configs
+from pfl.run.trials import Record, Trial, run_trials
 from pfl.run.validation import validated
 from pfl.testing import method_kit
 from pfl.testing.synthetic import make_clients, make_dataset
@@ -94,6 +95,18 @@ def _registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def sampled(methods: Iterable[str]) -> list[Any]:
     """Parameters of a test for each method: `SAMPLE` in the fast suite, all others in the slow one."""
     return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in methods]
+
+
+def simulate(config: Config, *arguments: Any, **options: Any) -> list[Result]:
+    """The results of one configuration by seed, with the further arguments of `simulate_configs`."""
+    (results,) = simulate_configs([config], *arguments, **options)
+    return results
+
+
+def run_trial(trial: Trial, *arguments: Any) -> list[Record]:
+    """The records of one trial by seed, with the further arguments of `run_trials`."""
+    (records,) = run_trials([trial], *arguments)
+    return records
 
 
 def simulation_of(

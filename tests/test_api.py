@@ -18,6 +18,7 @@ from pfl.core.errors import InvalidInput, OptionWarning
 from pfl.core.hyper import hyper
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
+from pfl.methods.fedrep import FedRep
 from pfl.testing.synthetic import make_clients, make_dataset
 
 SHORT = {"rounds": 2, "epochs": 1, "eval_every": 1, "progress": False}
@@ -153,10 +154,18 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
         ({"dataset": 3}, "dataset: 3 is not accepted; expected a name"),
         ({"hyperparameters": None}, "hyperparameters: None is not accepted; expected a mapping"),
         ({"execution": "cpu"}, "execution: cpu is not accepted; expected an Execution"),
-        ({"execution": Execution(moments=(5,))}, "moments: 5 is not accepted; expected one of adapted"),
         (
-            {"execution": Execution(moments=([1],))},
-            r"moments: \[1\] is not accepted; expected one of adapted",
+            {"execution": Execution(moments=(5,))},
+            "moments: 5 is not accepted; expected some of post_aggregation, post_local, as fedavg has",
+        ),
+        ({"execution": Execution(moments=([1],))}, r"moments: \[1\] is not accepted; expected some of"),
+        (
+            {"execution": Execution(moments=("adapted",))},
+            "moments: adapted is not accepted; expected some of",
+        ),
+        (
+            {"method": FedRep(), "execution": Execution(moments=("post_local", "adapted"))},
+            "moments: adapted is not accepted; expected some of post_aggregation, post_local, as fedrep has",
         ),
         ({"execution": Execution(moments="adapted")}, "moments: 'adapted' is not accepted; expected a tuple"),
         (
@@ -453,11 +462,11 @@ def test_an_option_that_shares_a_name_with_a_hyperparameter_sets_the_training_s(
 ):
     configs = []
 
-    def simulated(config, *_):
-        configs.append(config)
-        return []
+    def simulated(given, *_):
+        configs.extend(given)
+        return [[]]
 
-    monkeypatch.setattr("pfl.run.simulate.simulate", simulated)
+    monkeypatch.setattr("pfl.run.simulate.simulate_configs", simulated)
     usual = METHODS[method].__dataclass_fields__[name].default
     pfl.simulate(method, clients=4, **{name: value}, **SHORT)
     pfl.simulate(method, clients=4, hyperparameters={name: value}, **SHORT)

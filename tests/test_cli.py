@@ -31,11 +31,11 @@ from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.engine.metrics import json_ready
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, checked, run_trial, with_checksum
+from pfl.run.trials import Trial, checked, with_checksum
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl, python, refused
-from tests.conftest import make_trial
+from tests.conftest import make_trial, run_trial
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--rounds", "4", "--epochs", "1", "--clients", "8", "--eval-every", "2"]
@@ -167,6 +167,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--method", "fedcac", "--set", "beta=Infinity"], ["beta", "inf", "a non-negative number"]),
         (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),
         (["--device", "gpu"], ["device", "gpu", "cuda"]),
+        (["--device", "cuda:77"], ["device: cuda:77 is not accepted"]),
         (["--backend", "fast"], ["backend", "fast", "loop, stacked or auto"]),
         (["--seeds", "0,x"], ["seeds", "0,x"]),
         (["--resume"], ["--resume", "--checkpoint"]),
@@ -185,7 +186,8 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
         (["--no-such-option"], ["--no-such-option"]),
-        (["--moments", "end"], ["moments: end", "all, or some of post_aggregation, post_local"]),
+        (["--moments", "end"], ["moments: end", "some of post_aggregation, post_local"]),
+        (["--method", "spfl", "--moments", "adapted"], ["moments: adapted", "as spfl has with these"]),
         (
             ["--method", "fedper", "--moments", "adapted"],
             ["moments: adapted", "post_aggregation, post_local"],
@@ -325,12 +327,6 @@ def test_partitions_list_arguments_and_options_with_their_ranges():
             assert f"  {option}" in listed
 
 
-def test_the_documented_table_of_methods_is_the_printed_one():
-    """``make docs`` writes it."""
-    printed = pfl("methods", "--markdown").stdout
-    assert (ROOT / "docs" / "methods.md").read_text().endswith(printed)
-
-
 def test_a_partition_is_described_and_drawn(tmp_path):
     plot = tmp_path / "partition.svg"
     done = pfl("partition", "pathological:2", "--clients", "10", "--plot", str(plot))
@@ -465,16 +461,10 @@ def test_a_trial_is_paused_when_the_time_is_up_and_continued_by_the_same_command
     assert [record["metrics"] for record in records] == [record["metrics"] for record in alone]
 
 
-def test_without_checkpoints_no_trial_begins_that_would_not_end_in_time(tmp_path, monkeypatch):
-    trials = [one_trial(rounds=rounds) for rounds in (1, 4, 2)]
-    file = write_trials(tmp_path / "trials.jsonl", *trials)
-    clock = chain([0, 0, 20], repeat(20))  # a round takes 20 seconds
-    monkeypatch.setattr("pfl.cli.trials.monotonic", lambda: next(clock))
-    done = pfl("run-trials", str(file), "--minutes", "1")
-    assert "trials run: 2;" in done.stdout, done.stderr
-    assert "trials pending: 1;" in done.stdout
-    records = [json.loads(line) for line in (tmp_path / "trials.rows.jsonl").read_text().splitlines()]
-    assert [record["config"]["rounds"] for record in records] == [1, 2]
+def test_a_limit_of_time_without_checkpoints_is_refused(tmp_path):
+    file = write_trials(tmp_path / "trials.jsonl", one_trial())
+    line = refused("run-trials", str(file), "--minutes", "1")
+    assert line == "pfl: error: --minutes: given without --checkpoint DIR; name its folder"
 
 
 def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
@@ -529,6 +519,12 @@ def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
         file.write_bytes(content)
     expected = "trials.jsonl is not accepted; expected a file that `pfl trials` wrote"
     assert expected in refused("run-trials", str(file))
+
+
+@pytest.mark.parametrize("folder", [".", "/"])
+def test_a_folder_in_place_of_the_trials_is_refused_in_one_line(folder):
+    line = f"pfl: error: trials: {folder} is not accepted; expected a file that `pfl trials` wrote"
+    assert refused("run-trials", folder).startswith(line)
 
 
 def trials_run(file: Path, rows: Path) -> int:
@@ -635,7 +631,7 @@ def test_a_mistake_in_a_method_in_the_package_begins_its_traceback_in_that_file(
 def test_a_syntax_error_in_a_method_is_shown_without_the_files_that_import_it(tmp_path, monkeypatch):
     file = tmp_path / "unfinished.py"
     file.write_text("class Unfinished(\n")
-    monkeypatch.setattr("pfl.cli.run.simulate", lambda *_, **__: runpy.run_path(str(file)))
+    monkeypatch.setattr("pfl.cli.run.prepared", lambda *_, **__: runpy.run_path(str(file)))
     done = pfl("run", *QUICK)
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].strip() == f'File "{file}", line 1'

@@ -17,8 +17,10 @@ from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.run.fingerprint import AcceptedCode, Components, components, enter, name_of, question_of, unknown
+from pfl.run.fingerprint import AcceptedCode, Components, components, name_of, question_of, unknown
 from pfl.run.validation import validated
+from pfl.testing import entering
+from pfl.testing.entering import EditOutcome
 from tests.command import python
 from tests.repository import ROOT, replace_text
 from tests.test_registry import SHALLOW, install
@@ -212,20 +214,24 @@ def test_a_question_keeps_its_name_while_the_digests_of_its_components_are_accep
     assert names("fedavg")[0] != fedavg
 
 
+def enter(moved: list[str], file: Path) -> None:
+    """Accept the current digests, where the results of these methods have moved."""
+    entering.enter(AcceptedCode.load(file), [], EditOutcome(moved={name: [] for name in moved}), file)
+
+
 def test_a_digest_that_is_entered_gives_the_old_names_back(accepted, monkeypatch):
     old = names("fedavg", "fedprox")
     edit(monkeypatch, engine="other", method_fedprox="another")
     assert set(unknown()) == {"engine", "method fedprox"}
-    enter([], {"a case": {"accuracy": 1.0}}, accepted)
+    enter([], accepted)
     assert unknown() == {}
     assert names("fedavg", "fedprox") == old
-    assert AcceptedCode.load(accepted).battery == {"a case": {"accuracy": 1.0}}
 
 
 def test_only_those_whose_numbers_moved_get_new_names(accepted, monkeypatch):
     fedavg, fedprox = names("fedavg", "fedprox")
     edit(monkeypatch, engine="other")
-    enter(["method fedprox"], {}, accepted)
+    enter(["method fedprox"], accepted)
     assert names("fedavg")[0] == fedavg
     assert names("fedprox")[0] != fedprox
     assert AcceptedCode.load(accepted).components["engine"] == ["other"]
@@ -235,7 +241,7 @@ def test_only_those_whose_numbers_moved_get_new_names(accepted, monkeypatch):
 def test_an_edit_that_moves_numbers_and_is_undone_is_unknown_again(accepted, monkeypatch):
     old = AcceptedCode.load(accepted).components["engine"]
     edit(monkeypatch, engine="other")
-    enter(["method fedprox"], {}, accepted)
+    enter(["method fedprox"], accepted)
     edit(monkeypatch, engine=old[0])
     assert set(unknown()) == {"engine"}
 
@@ -320,7 +326,9 @@ from pfl.run.validation import validated
 if Path("builtin.json").exists():
     fingerprint.BUILTIN = Path("builtin.json")
 if sys.argv[1] == "enter":
-    fingerprint.enter([], {}, Path("behaviours.json"))
+    from pfl.testing.entering import EditOutcome, enter
+    file = Path("behaviours.json")
+    enter(fingerprint.AcceptedCode.load(file), [], EditOutcome(), file)
 if sys.argv[1] == "unknown":
     sys.exit(" ".join(fingerprint.unknown()))
 pairs = [pair.split("/") for pair in sys.argv[2:]]

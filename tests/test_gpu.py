@@ -15,9 +15,8 @@ from pfl.engine.graphs import CudaGraphs
 from pfl.engine.stacked import StackedBackend
 from pfl.kernels import gpu, gpu_convolution
 from pfl.methods import METHODS
-from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_clients, make_dataset
-from tests.conftest import CONFIG, assert_resumes, simulation_of
+from tests.conftest import CONFIG, assert_resumes, simulate, simulation_of
 
 pytestmark = pytest.mark.gpu
 

@@ -19,9 +19,8 @@ from pfl.engine.method import Method
 from pfl.engine.model_file import read_models
 from pfl.methods import METHODS
 from pfl.run.saved import load_models
-from pfl.run.simulate import simulate
 from tests.command import python
-from tests.conftest import sampled
+from tests.conftest import sampled, simulate
 from tests.refusal import refusal
 
 CONFIG = Config(model="cnn_digits", rounds=2, epochs=1, batch_size=8, eval_every=2)
@@ -137,8 +136,26 @@ def test_a_data_set_of_other_classes_is_refused(saved, file, dataset):
 
 def test_a_mask_is_not_taken_for_indices(saved, file, dataset):
     saved("fedavg")
-    with pytest.raises(InvalidInput, match="samples: an array of bool is not accepted; expected integers"):
+    with pytest.raises(
+        InvalidInput, match=r"samples: an array of bool \(\d+,\) is not accepted; expected integers"
+    ):
         load_models(file).client(0).evaluate(dataset, dataset.labels == 1)
+
+
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_an_index_without_an_image_is_refused(index, saved, file, dataset):
+    saved("fedavg")
+    accepted = f"integers from 0 to {len(dataset.labels) - 1}, the indices of images"
+    line = refusal(load_models(file).client(0).evaluate, dataset, [0, index])
+    assert line == f"samples: index {index} is not accepted; expected {accepted}"
+
+
+@pytest.mark.parametrize("samples", [3, [[0, 1]]])
+def test_indices_are_a_list(samples, saved, file, dataset):
+    saved("fedavg")
+    said = "samples: an array of .* is not accepted; expected integers"
+    with pytest.raises(InvalidInput, match=said):
+        load_models(file).client(0).evaluate(dataset, samples)
 
 
 def test_classes_of_another_order_are_matched_by_name(saved, file, dataset):

@@ -22,12 +22,11 @@ from pfl.models.mobilenet_v2 import weights_file
 from pfl.run import sources
 from pfl.run.fingerprint import Components
 from pfl.run.saved import load_models
-from pfl.run.simulate import simulate
-from pfl.run.sources import commit, edits, git, knows
-from pfl.run.trials import Trial, folder_of, run_trial, run_trials, trial_key
+from pfl.run.sources import edits, git, knows, running_code
+from pfl.run.trials import Trial, folder_of, run_trials, trial_key
 from pfl.run.validation import validated
 from tests import repository
-from tests.conftest import make_trial
+from tests.conftest import make_trial, run_trial, simulate
 
 CONFIG = validated(
     Config(method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1)
@@ -196,9 +195,9 @@ def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
     code = ("pfl/__init__.py", "pfl/cli/run.py", "pfl/core/digests.py", "pfl/testing/battery.py")
     commit_empty(tmp_path, *code, "requirements.lock")
     monkeypatch.setattr(sources, "ROOT", tmp_path / "pfl")
-    commit.cache_clear()
+    running_code.cache_clear()
     yield tmp_path
-    commit.cache_clear()
+    running_code.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -218,14 +217,14 @@ def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
 def test_a_row_names_the_commit_and_whether_what_decides_numbers_is_in_none(edited, dirty, checkout):
     if edited:
         (checkout / edited).write_text("# edited")
-    provenance = commit()
+    provenance = running_code()
     assert (provenance.commit, provenance.dirty) == (git(checkout, "rev-parse", "HEAD"), dirty)
     assert provenance.sources == sources.digest_of(sources._files())
 
 
 def test_a_mere_copy_of_the_code_is_of_an_unknown_commit(checkout):
     shutil.rmtree(checkout / ".git")
-    assert (commit().name, commit().dirty) == ("commit unknown, edited", True)
+    assert (running_code().name, running_code().dirty) == ("commit unknown, edited", True)
 
 
 def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tmp_path):

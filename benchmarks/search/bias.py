@@ -16,7 +16,7 @@ from benchmarks.workload import markdown_table
 from pfl.core.config import Config
 from pfl.core.files import write_text
 from pfl.core.text import csv_text
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 from pfl.run.validation import validated
 from pipeline.spec.search_space import Search
 from pipeline.sweep.search import Proposer, on_validation
@@ -33,7 +33,7 @@ def measure() -> list[dict[str, object]]:
     """One row per configuration: its accuracy on test data, and on validation data with either batch size."""
 
     def accuracy(config: Config) -> float:
-        (result,) = simulate(config, DIGITS.data, DIGITS.split)
+        ((result,),) = simulate_configs([config], DIGITS.data, DIGITS.split)
         return result.metrics.reached().last if result.metrics.diverged_at is None else 0.0
 
     rows: list[dict[str, object]] = []

@@ -59,7 +59,7 @@ from pfl.core.rng import integer_seed
 from pfl.core.text import first_line
 from pfl.engine.result import Result
 from pfl.methods import METHODS
-from pfl.run.simulate import simulate_together
+from pfl.run.simulate import simulate_configs
 from pfl.run.validation import stackable
 from pipeline.algorithms._starts import value_at
 from pipeline.spec.search_space import Search, distribution, pinned_value, searched, with_params
@@ -194,7 +194,7 @@ class CurvePool:
             moments=(METHODS[self.method].headline,),
         )
         configs = [self.config(configuration) for configuration in configurations]
-        results = simulate_together(configs, work.data, work.split, SEEDS, execution)
+        results = simulate_configs(configs, work.data, work.split, SEEDS, execution)
         for configuration, of_seeds in zip(configurations, results, strict=True):
             self.accuracy[configuration] = [self._curve(result) for result in of_seeds]
             self.samples[configuration] = [max(result.measured.samples, 1) for result in of_seeds]

@@ -19,7 +19,7 @@ from benchmarks.workload import markdown_table
 from pfl.core.config import Execution
 from pfl.core.files import write_text
 from pfl.core.rng import generator
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 from pipeline.algorithms import Algorithm
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.sweep.halving import ranking
@@ -76,7 +76,7 @@ def repeated(method: str) -> np.ndarray:
     """The accuracies of the pinned configuration after the last round with each of `RUNS`."""
     config = CurvePool.new(WORKLOAD, method, 2).config(PINNED_TRIAL)
     work, execution = WORKLOADS[WORKLOAD], Execution(device="cpu", backend="stacked")
-    results = simulate(config, work.data, work.split, RUNS, execution)
+    (results,) = simulate_configs([config], work.data, work.split, RUNS, execution)
     return np.array([result.metrics.reached().last for result in results])
 
 

@@ -13,14 +13,13 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     """After the last round, the matrix (n, n) of every measure by name; before it, None.
 
     "data": the share of samples in common classes. "wdb": 1 / FedAP's distance of batch norm statistics, if
-    the network has any. "mdb": cosines of the last round's updates, in which all clients must take part.
-    "ldb": FedFomo's loss difference over the distance of the models, averaged over both directions. "cs":
+    the network has any. "mdb": cosines of the last round's updates, if all clients took part in it. "ldb":
+    FedFomo's loss difference over the distance of the models, averaged over both directions. "cs":
     cosines of the heads, averaged over the classes.
     """
     if server.round < server.rounds:
         return None
     store = server.store
-    changes = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
     norms = [name.removesuffix(".running_mean") for name in store.tensors if name.endswith("running_mean")]
     models = torch.cat([store[name].flatten(1).double() for name in server.groups.trainable], 1)
     distances = torch.cdist(models, models)
@@ -28,10 +27,12 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     gains = (losses.diagonal()[:, None] - losses) / torch.where(distances > 0, distances, 1.0)
     matrices = {
         "data": data_similarity(server.label_counts),
-        "mdb": cosines(changes, changes),
         "ldb": (gains + gains.T) / 2,
         "cs": class_cosines(store["head.weight"]).mean(0),
     }
+    if torch.equal(server.participants, server.client_ids):
+        changes = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
+        matrices["mdb"] = cosines(changes, changes)
     if norms:
         means, variances = (
             [store[f"{name}.{kind}"] for name in norms] for kind in ("running_mean", "running_var")

@@ -34,10 +34,10 @@ def _facts() -> Iterator[tuple[str, str]]:
     from pfl.core.files import cache_root
     from pfl.engine.result import hardware, versions
     from pfl.kernels import compiler_version
-    from pfl.run.sources import commit
+    from pfl.run.sources import running_code
 
     here = hardware(Execution(), torch.device("cpu"))
-    yield "pfl-repro", f"{versions().pfl} ({commit().name})"
+    yield "pfl-repro", f"{versions().pfl} ({running_code().name})"
     yield "Python", f"{platform.python_version()} on {platform.platform()}"
     yield "processor", f"{here.cpu}, {here.cores} cores"
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

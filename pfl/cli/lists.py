@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-import textwrap
 from dataclasses import Field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +10,6 @@ import typer
 
 from pfl.cli.options import names_in
 from pfl.core.errors import InvalidInput
-from pfl.core.families import FAMILIES
 
 if TYPE_CHECKING:
     from pfl.core.registry import Registry
@@ -27,17 +24,13 @@ def methods(
             autocompletion=names_in("pfl.methods", "METHODS"),
         ),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for documentation.")] = False,
 ) -> None:
     """List the methods and their hyperparameters."""
     from pfl.methods import METHODS
 
-    if markdown:
-        print(_method_tables())
-        return
     for name in names or METHODS:
         try:
-            lines = [*_hyperparameters(name), f"New client: {METHODS[name].new_client}"]
+            lines = [*hyperparameters_of(name), f"New client: {METHODS[name].new_client}"]
         except InvalidInput as error:  # a plugin that does not load must not hide other methods
             if names:
                 raise
@@ -48,7 +41,7 @@ def methods(
             print(f"{'':<14}{line}")
 
 
-def _hyperparameters(name: str) -> list[str]:
+def hyperparameters_of(name: str) -> list[str]:
     """One line per hyperparameter of a method: default, meaning, accepted values, search range."""
     from pfl.methods import METHODS
 
@@ -65,49 +58,6 @@ def _hyperparameters(name: str) -> list[str]:
                 searched += f", where {declared.when[0]} is {' or '.join(declared.when[1:])}"
         lines.append(f"{parameter}={default} ({declared.about}; {declared.domain(default)}{searched})")
     return lines
-
-
-def _method_tables() -> str:
-    """A Markdown table per family of methods, with the methods' rules; those without a family come last."""
-    from pfl.methods import METHODS
-
-    sections = []
-    for family, about in FAMILIES.items():
-        names = [name for name in METHODS if METHODS[name].family == family]
-        if names:
-            rules = "\n\n".join(_rule(name) for name in names)
-            sections.append(f"## {family.capitalize()}\n\n{about}\n\n{_method_table(names)}\n\n{rules}")
-    return "\n\n".join(sections)
-
-
-def _method_table(names: list[str]) -> str:
-    """A Markdown table of methods. What the methods mix, store and send is observed in a short simulation."""
-    from pfl.testing.observation import observe
-
-    head = "| method | mixed | own state | model sizes down, up | hyperparameters |"
-    lines = [head, "| --- | --- | --- | --- | --- |"]
-    for name in names:
-        traits = observe(name)
-        mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in traits.mixed.items())
-        state = ", ".join(traits.state) or "none"
-        parameters = "<br>".join(_hyperparameters(name)).replace("|", r"\|") or "none"
-        lines.append(
-            f"| [`{name}`](#{name}) | {mixed} | {state} | {traits.down:.3g}, {traits.up:.3g} | {parameters} |"
-        )
-    return "\n".join(lines)
-
-
-def _rule(name: str) -> str:
-    """The docstring of a method as a section: its rule, its source and its differences."""
-    from pfl.methods import METHODS
-
-    method = METHODS[name]
-    rule = inspect.cleandoc(method.__doc__ or "").partition("\nSource:")[0].strip()
-    fields = [
-        textwrap.fill(f"- *{field}.* {text}", 110, subsequent_indent="  ", break_on_hyphens=False)
-        for field, text in {**method.fields(), "New client": method.new_client}.items()
-    ]
-    return f"### {name}\n\n{rule}\n\n" + "\n".join(fields).replace("*shape", r"\*shape")
 
 
 def datasets() -> None:

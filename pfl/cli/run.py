@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,15 +16,12 @@ from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY, Config, Execution
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.files import write_text
 from pfl.core.text import amount
-from pfl.run.api import simulate
+from pfl.run.api import bar, prepared
 from pfl.run.errors import NotSaved
-from pfl.run.progress import progress
 
 if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
     from pfl.engine.result import Result
-    from pfl.engine.simulation import OnRound
 
 TRAINING = [
     declared.name
@@ -109,6 +104,8 @@ def run(
 
     For example: pfl run --method pfedsim --set rho=0.3 --partition dirichlet:0.1 --rounds 50 --seeds 0,1,2
     """
+    from pfl.data.partition import of_seed, parse_spec
+
     _check_combinations(context)
     check_files({"json": json_file, "save": save, "checkpoint": checkpoint and checkpoint / CHECKPOINT})
     if checkpoint and not resume and (checkpoint / CHECKPOINT).exists():
@@ -116,87 +113,65 @@ def run(
         raise InvalidInput("checkpoint", str(checkpoint), accepted)
     spec = f"file:{partition_file}" if partition_file else partition
     chosen = (seed,) if seeds is None else _seeds(seeds)
-    started = Started(spec, chosen, checkpoint if resume else None)
+    config, data, split, execution = prepared(
+        method,
+        dataset,
+        spec,
+        clients,
+        model or None,
+        chosen,
+        Execution(
+            **{name: options[name] for name in EXECUTED},
+            moments=_moments(moments, method),
+            checkpoint_dir=str(checkpoint) if checkpoint else None,
+            save=str(save) if save else None,
+        ),
+        None,
+        {"hyperparameters": _assignments(set_ or []), **{name: options[name] for name in TRAINING}},
+    )
+
+    from pfl.run.simulate import simulate_configs
+
+    if checkpoint and resume and not (checkpoint / CHECKPOINT).exists():
+        print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
+    print(
+        f"{config.method} on {data.name}, {parse_spec(spec)[0]}, "
+        f"{amount(of_seed(split, chosen[0]).clients, 'client')}, {config.model}, "
+        f"{amount(config.rounds, 'round')}, {'seed' if len(chosen) == 1 else 'seeds'} "
+        f"{', '.join(map(str, chosen))}"
+    )
+    results: Sequence[Result]
     not_saved = None
     try:
-        results: Sequence[Result] = simulate(
-            method,
-            dataset,
-            spec,
-            clients=clients,
-            model=model or None,
-            seeds=chosen,
-            progress=started.shown,
-            execution=Execution(
-                **{name: options[name] for name in EXECUTED},
-                moments=_moments(moments, method),
-                checkpoint_dir=str(checkpoint) if checkpoint else None,
-                save=str(save) if save else None,
-            ),
-            hyperparameters=_assignments(set_ or []),
-            **{name: options[name] for name in TRAINING},
-        )
+        with bar(config) as on_round:
+            (results,) = simulate_configs([config], data, split, chosen, execution, on_round)
     except NotSaved as error:
         results, not_saved = error.results, error
     for result in results:
         _show(result)
     if json_file:
-        documents = [started.document(result, dataset) for result in results]
+        documents = [_document(result, config, split, dataset) for result in results]
         content = documents[0] if len(documents) == 1 else documents
         write_text(json_file, json.dumps(content, indent=2) + "\n")
     if not_saved:
         raise not_saved
 
 
-@dataclass
-class Started:
-    """A simulation as requested and, once it has started, its configuration and partition.
+def _document(result: Result, config: Config, split: Division, dataset: str) -> Any:
+    """The result of one seed for --json."""
+    from pfl.data.partition import of_seed
+    from pfl.engine.metrics import json_ready
+    from pfl.engine.result import versions
 
-    Attributes:
-        resumed: the folder of the checkpoint to continue from.
-        config: the validated configuration, with the default network filled in.
-    """
-
-    spec: str
-    seeds: tuple[int, ...]
-    resumed: Path | None
-    config: Config = field(init=False)
-    split: Division = field(init=False)
-
-    @contextmanager
-    def shown(self, config: Config, data: Dataset, split: Division) -> Iterator[OnRound]:
-        """Print a description of the simulation, then its progress."""
-        from pfl.data.partition import of_seed, parse_spec
-        from pfl.methods import METHODS
-
-        self.config, self.split = config, split
-        if self.resumed and not (self.resumed / CHECKPOINT).exists():
-            print(f"pfl: no checkpoint in {self.resumed}; starting from the beginning", file=sys.stderr)
-        clients = amount(of_seed(split, self.seeds[0]).clients, "client")
-        print(
-            f"{config.method} on {data.name}, {parse_spec(self.spec)[0]}, {clients}, {config.model}, "
-            f"{amount(config.rounds, 'round')}, {'seed' if len(self.seeds) == 1 else 'seeds'} "
-            f"{', '.join(map(str, self.seeds))}"
-        )
-        with progress(config.rounds, config.method, METHODS[config.method].headline) as on_round:
-            yield on_round
-
-    def document(self, result: Result, dataset: str) -> Any:
-        """The result of one seed for --json."""
-        from pfl.data.partition import of_seed
-        from pfl.engine.metrics import json_ready
-        from pfl.engine.result import versions
-
-        seed = result.labels["seed"]
-        place = {"dataset": dataset, "partition": of_seed(self.split, seed).spec, "seed": seed}
-        return json_ready(
-            {
-                "config": {**self.config.to_dict(), **place},
-                **result.metrics.to_json(),
-                **dataclasses.asdict(result.measured),
-                "versions": dataclasses.asdict(versions()),
-            }
-        )
+    place = {"dataset": dataset, "partition": of_seed(split, result.seed).spec, "seed": result.seed}
+    return json_ready(
+        {
+            "config": {**config.to_dict(), **place},
+            **result.metrics.to_json(),
+            **dataclasses.asdict(result.measured),
+            "versions": dataclasses.asdict(versions()),
+        }
+    )
 
 
 def _assignments(texts: list[str]) -> dict[str, Any]:
@@ -224,18 +199,11 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 def _moments(text: str | None, method: str) -> tuple[str, ...]:
     """The moments of every evaluation, the method's headline first; an empty tuple means all."""
-    from pfl.engine.method import Method, Moment
     from pfl.methods import METHODS
 
     if text == "all":
         return ()
-    known: list[str] = list(get_args(Moment))
-    if METHODS[method].adaptation is Method.adaptation:
-        known.remove("adapted")
     asked = [] if text is None else text.split(",")
-    for moment in asked:
-        if moment not in known:
-            raise InvalidInput("moments", moment, f"all, or some of {', '.join(known)}, separated by commas")
     return tuple(dict.fromkeys((METHODS[method].headline, *asked)))
 
 
@@ -252,7 +220,7 @@ def _check_combinations(context: typer.Context) -> None:
 
 
 def _show(result: Result) -> None:
-    seed, metrics, measured = result.labels["seed"], result.metrics, result.measured
+    seed, metrics, measured = result.seed, result.metrics, result.measured
     if metrics.diverged_at is not None:
         print(f"seed {seed}: diverged in round {metrics.diverged_at}: the loss is not a number")
     if metrics.stopped_at is not None:

@@ -18,7 +18,7 @@ import typer
 from pfl.cli.options import EXECUTED, check_files, with_options
 from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.core.digests import Edited
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.files import append_lines, read_lines
 from pfl.run.progress import progress
 from pfl.run.validation import check_execution, execution_warnings, train_alike
@@ -48,8 +48,7 @@ def run_trials(
         float | None,
         typer.Option(
             min=0,
-            help="Stop after this time. With --checkpoint, the running trial is paused, and the same command "
-            "continues it. Without, no trial begins that would end later at the lowest speed so far.",
+            help="Pause the running trial after this time, with --checkpoint; the same command continues it.",
         ),
     ] = None,
     **options: Any,
@@ -60,6 +59,8 @@ def run_trials(
     differ only in the adaptation before an evaluation are trained once, unless models are saved. A failed
     trial is reported, and the others still run.
     """
+    if minutes is not None and not checkpoint:
+        raise Conflict("--minutes", "given without --checkpoint DIR", "name its folder")
     end = monotonic() + (math.inf if minutes is None else 60 * minutes)
     execution = Execution(
         **options,
@@ -69,12 +70,13 @@ def run_trials(
     check_execution(execution)
     for line in execution_warnings(execution):
         print(f"pfl: warning: {line}", file=sys.stderr)
+    trials = _read(file)
     rows = rows or file.with_suffix(".rows.jsonl")
     models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
     if rows.resolve() == file.resolve():
         raise InvalidInput("rows", str(rows), "a file different from that of the trials")
     check_files({"rows": rows, "save": models, "checkpoint": state})
-    _run(_read(file), rows, execution, end)
+    _run(trials, rows, execution, end)
 
 
 def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) -> None:
@@ -83,7 +85,7 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) 
     If trials that share a training fail, each runs separately, so that a failure affects one trial.
 
     Args:
-        end: when to stop, as a time of `monotonic`.
+        end: when to pause, as a time of `monotonic`; infinite without checkpoints.
 
     Raises:
         typer.Exit: some trial failed.
@@ -97,7 +99,6 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) 
     datasets: dict[str, Dataset] = {}
     separate: list[Trial] = pending if execution.save else []
     count, failed, left = len(pending), 0, 0
-    slowest = 0.0  # seconds per amount of training
     while pending:
         trial, number = pending[0], count - len(pending) + 1
         together = [trial]
@@ -106,8 +107,7 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) 
         pending = [other for other in pending if other not in together]
         folder = checkpoints and checkpoints / folder_of(*together)
         own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
-        began = monotonic()
-        if began + (0 if folder else slowest * _training(trial)) > end:
+        if monotonic() > end:
             left += len(together)
             continue
         try:
@@ -130,7 +130,6 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) 
         if not records:
             left += len(together)
             continue
-        slowest = max(slowest, (monotonic() - began) / _training(trial))
         append_lines(rows, [record.to_line() for record in records], wait=True)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
@@ -162,7 +161,7 @@ def _train(
     split = make_division(trial.partition, data, trial.clients, trial.seeds)
     beside = f" and {len(together) - 1} sharing its training" if len(together) > 1 else ""
     with progress(trial.config["rounds"], f"{number} {trial.cell}{beside}", trial.moment) as shown:
-        on_round = _Pausing(shown, end if execution.checkpoint_dir else math.inf)
+        on_round = _Pausing(shown, end)
         finished = run_trials(together, data, split, execution, on_round)
     if not on_round.paused:
         return [record for records in finished for record in records]
@@ -187,12 +186,6 @@ class _Pausing:
         if round < rounds and monotonic() > self.end:
             self.paused = True
             raise Stop
-
-
-def _training(trial: Trial) -> float:
-    """The amount of training of a trial, to compare trials of similar settings."""
-    rounds, epochs, share = (float(trial.config[name]) for name in ("rounds", "epochs", "participation"))
-    return rounds * epochs * share * len(trial.seeds)
 
 
 def _trains_alike(trial: Trial, other: Trial) -> bool:

@@ -194,29 +194,3 @@ class Client:
         finally:
             for norm, momentum in zip(self.norms, momenta, strict=True):
                 norm.momentum = momentum
-
-
-LocalGradient = Callable[[Client, tuple[Batch, ...]], tuple[Mapping[str, Tensor], Tensor]]
-"""Computes SGD's descent direction by name, and the loss to report, on one or several batches."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """The return value of a custom local step.
-
-    >>> Step({"head.bias": torch.zeros(10)}, loss=torch.tensor(0.5)).loss
-    tensor(0.5000)
-
-    Attributes:
-        params: new values of parameters in training, by name.
-        loss: the loss to report.
-        state: new values for the client's rows of the method's client state, by name; others are unchanged.
-    """
-
-    params: Mapping[str, Tensor]
-    loss: Tensor
-    state: State = dataclasses.field(default_factory=dict)
-
-
-LocalStep = Callable[[Client, tuple[Batch, ...], float | Tensor], Step]
-"""A custom step that replaces SGD, on one or several batches, at a learning rate."""

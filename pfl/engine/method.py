@@ -23,7 +23,7 @@ import dataclasses
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from pfl.core.config import Config
     from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client, LocalGradient, LocalStep, Loss
+    from pfl.engine.client import Batch, Client, Loss
     from pfl.engine.server import Server
+    from pfl.engine.state import State
     from pfl.models._network import Network
 
 Moment = Literal["post_aggregation", "post_local", "adapted"]
@@ -90,6 +91,32 @@ class Phase:
     def hooks(self) -> dict[str, Any]:
         """The replacements of the method's loss and of plain SGD, or None, by name."""
         return {"loss": self.loss, "gradient": self.gradient, "step": self.step}
+
+
+@dataclass(frozen=True)
+class Step:
+    """The return value of a custom local step.
+
+    >>> import torch
+    >>> Step({"head.bias": torch.zeros(10)}, loss=torch.tensor(0.5)).loss
+    tensor(0.5000)
+
+    Attributes:
+        params: new values of parameters in training, by name.
+        loss: the loss to report.
+        state: new values for the client's rows of the method's client state, by name; others are unchanged.
+    """
+
+    params: Mapping[str, Tensor]
+    loss: Tensor
+    state: State = dataclasses.field(default_factory=dict)
+
+
+LocalGradient = Callable[["Client", tuple["Batch", ...]], tuple[Mapping[str, "Tensor"], "Tensor"]]
+"""Computes SGD's descent direction by name, and the loss to report, on one or several batches."""
+
+LocalStep = Callable[["Client", tuple["Batch", ...], "float | Tensor"], Step]
+"""A custom step that replaces SGD, on one or several batches, at a learning rate."""
 
 
 def _public_functions(cls: type) -> dict[str, FunctionType]:

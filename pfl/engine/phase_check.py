@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from typing import Any
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.client import Client, Step
+from pfl.engine.client import Client
 from pfl.engine.groups import Groups
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.returned import check_tensor, wrong_type
 
 

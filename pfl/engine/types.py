@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from pfl.core.config import Config
     from pfl.data.federation import Federation
-    from pfl.engine.client import Batch, Client, Loss, Step
+    from pfl.engine.client import Batch, Client, Loss
     from pfl.engine.groups import Groups
     from pfl.engine.server import Server
     from pfl.engine.state import State
     from pfl.models._network import Network
 else:
-    Batch = Client = Config = Federation = Groups = Loss = Network = Server = State = Step = Tensor = Any
+    Batch = Client = Config = Federation = Groups = Loss = Network = Server = State = Tensor = Any
 
 __all__ = ["Batch", "Client", "Config", "Federation", "Groups", "Loss", "Network", "Server"]
-__all__ += ["State", "Step", "Tensor"]
+__all__ += ["State", "Tensor"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.mixing import Dispatch, Mixing
-from pfl.engine.types import Batch, Client, Federation, Network, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Federation, Network, Server, Tensor
 from pfl.methods._personal_model import as_global, counterparts, personal_logits, with_personal_model
 
 WEIGHT_DECAY = 0.02
@@ -81,8 +81,6 @@ class APFL(Method):
         return as_global(server)
 
     def _weigh(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        from pfl.engine.client import Step
-
         (batch,) = batches
         alpha, twins = client.state["alpha"], counterparts(client)
         with client.statistics_kept():

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.mixing import Mixing
-from pfl.engine.types import Batch, Client, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Server, Tensor
 
 NEGLIGIBLE = 1e-6
 """Sensitivities below this share of the model's highest are treated as rounding errors, for example of biases
@@ -87,8 +87,6 @@ class Elastic(Method):
         return {"all": average, **moved}
 
     def _measure(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        from pfl.engine.client import Step
-
         (batch,) = batches
         with client.statistics_kept():
             gradient, _ = client.gradient(_mean_square, batch)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.mixing import Dispatch, Mixing
-from pfl.engine.types import Batch, Client, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Server, Tensor
 from pfl.methods._stages import stages
 
 
@@ -80,8 +80,6 @@ class FedALA(Method):
         return tuple(name for names in stages(server.groups, "layer")[-self.layers :] for name in names)
 
     def _weigh(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        from pfl.engine.client import Step
-
         own, weight = client.state["own"], client.state["weight"]
         difference = {name: client.start[name] - theta for name, theta in own.items()}
         mixture = {name: own[name] + difference[name] * weight[name] for name in own}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.mixing import Average, Dispatch, Mixing, Sent, normalised
-from pfl.engine.types import Batch, Client, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Server, Tensor
 from pfl.methods._prototypes import class_means
 
 SMALLEST = 1e-30
@@ -81,8 +81,6 @@ class FedAS(Method):
         return (sums / counts.clamp(min=1)).sum()
 
     def _fisher(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        from pfl.engine.client import Step
-
         model = {name: client.params[name] for name, _ in client.net.named_parameters()}
         gradient, loss = client.gradient(self.loss, batches[0], at=model)
         trace = torch.stack([part.square().sum() for part in gradient.values()]).sum()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.mixing import Dispatch, Mixing, Sent
-from pfl.engine.types import Batch, Client, Config, Federation, Loss, Network, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Config, Federation, Loss, Network, Server, Tensor
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,6 @@ class FedDBE(Method):
         return self._moved(client, batches, lr, _cross_entropy)
 
     def _moved(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor, objective: Loss) -> Step:
-        from pfl.engine.client import Step
-
         (batch,) = batches
         gradient, loss = client.gradient(objective, batch)
         with client.statistics_kept():

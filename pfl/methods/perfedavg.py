@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method, Phase, Step
 from pfl.engine.mixing import Mixing
-from pfl.engine.types import Batch, Client, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Server, Tensor
 
 EPSILON = 1e-8
 """Lower bound of the gradient's norm in the scaling to the finite difference's length."""
@@ -98,7 +98,5 @@ class PerFedAvg(Method):
         return {name: (ahead[name] - behind[name]) / (2 * scale) for name in vector}
 
     def _adapt(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        from pfl.engine.client import Step
-
         gradient, loss = client.gradient(self.loss, batches[0])
         return Step({name: w - self.alpha * gradient[name] for name, w in client.weights.items()}, loss)

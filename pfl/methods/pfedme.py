@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
-from pfl.engine.method import Method, Moment, Phase
+from pfl.engine.method import Method, Moment, Phase, Step
 from pfl.engine.mixing import Average, Mixing, normalised
 from pfl.engine.transfer import on_device
-from pfl.engine.types import Batch, Client, Config, Server, Step, Tensor
+from pfl.engine.types import Batch, Client, Config, Server, Tensor
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,6 @@ class PFedMe(Method):
         return tuple(lines)
 
     def _step(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
-        from pfl.engine.client import Step
-
         centre = client.weights
         theta = client.state["theta"]
         for _ in range(self.inner_steps):

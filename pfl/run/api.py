@@ -21,9 +21,16 @@ from pfl.core.text import first_line
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.run.errors import NotSaved
-from pfl.run.progress import progress as shown
+from pfl.run.progress import progress
 from pfl.run.runs import Runs
-from pfl.run.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
+from pfl.run.validation import (
+    check_execution,
+    check_moments,
+    check_seeds,
+    execution_warnings,
+    validated,
+    warnings_of,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,8 +42,6 @@ if TYPE_CHECKING:
     from pfl.engine.result import Result
     from pfl.engine.simulation import Measure, OnRound
     from pfl.models import Shape
-
-    Display = Callable[[Config, Dataset, Division], AbstractContextManager[OnRound | None]]
 
 DEFAULT_CLIENTS = 20
 NAMED = ("method", "model")
@@ -51,7 +56,7 @@ def simulate(
     clients: int | None = None,
     model: str | nn.Module | Callable[[Shape, int], nn.Module] | None = None,
     seeds: int | Sequence[int] = 1,
-    progress: bool | Display = True,
+    progress: bool = True,
     execution: Execution = Execution(),
     measure: Measure | None = None,
     on_round: OnRound | None = None,
@@ -77,9 +82,7 @@ def simulate(
             returns a new ``nn.Module``; or an ``nn.Module``, whose weights are then the initialisation for
             every seed. By default a network that fits the images.
         seeds: the number of seeds, which start from 0, or a list of seeds.
-        progress: whether to show a bar; or a function of the validated `Config`, the data set and the
-            partition that is called before the first round. It returns a context manager that yields a
-            callback for every round (``on_round`` of `pfl.run.simulate.simulate`).
+        progress: whether to show a bar.
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must not change them.
         on_round: called after every round with the round, the number of rounds, and the newest evaluation of
@@ -98,60 +101,86 @@ def simulate(
         InvalidInput: an argument is invalid.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
-    check_execution(execution)
-    execution = _with_home(execution)
     if not (label is None or (isinstance(label, str) and label.strip())):
         raise InvalidInput("label", label, "a name for frames and plots, or None")
-    chosen, clients = _seeds(seeds), _plain(clients)
+    if on_round is not None and not callable(on_round):
+        accepted = "a function of the round, the number of rounds and the newest evaluation"
+        raise InvalidInput("on_round", on_round, accepted)
+    chosen = _seeds(seeds)
+    config, data, split, execution = prepared(
+        method, dataset, partition, clients, model, chosen, execution, measure, options
+    )
+
+    from pfl.run.simulate import simulate_configs
+
+    name = label or config.method
+    with bar(config) if progress else nullcontext() as shown:
+
+        def after_round(*news: Any) -> None:
+            for listener in filter(None, (shown, on_round)):
+                listener(*news)
+
+        try:
+            (results,) = simulate_configs([config], data, split, chosen, execution, after_round, measure)
+        except NotSaved as error:
+            error.results = _labelled(error.results, name)
+            raise
+    return _labelled(results, name)
+
+
+def prepared(
+    method: str | Method | type[Method],
+    dataset: Any,
+    partition: str | Partition,
+    clients: int | None,
+    model: str | nn.Module | Callable[[Shape, int], nn.Module] | None,
+    seeds: Sequence[int],
+    execution: Execution,
+    measure: Measure | None,
+    options: Mapping[str, Any],
+) -> tuple[Config, Dataset, Division, Execution]:
+    """What `simulate` computes, from its arguments; warns of options that are probably unintended.
+
+    Raises:
+        InvalidInput: an argument is invalid, or the device does not exist.
+    """
+    check_execution(execution)
+    execution = _with_home(execution)
+    check_seeds(seeds)
+    clients = _plain(clients)
     _check_options(method, options)
     given = options.get("hyperparameters", {})
     if not isinstance(given, Mapping):
         raise InvalidInput("hyperparameters", given, "a mapping from names to values")
     own: Mapping[str, Any] = {}
     if not isinstance(method, str):
-        method, own = known_method(method)
+        method, own = registered_method(method)
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     if isinstance(metrics := options.get("metrics"), list | tuple):
         options["metrics"] = _metric_names(metrics)
-    named = model if isinstance(model, str) or model is None else known_model(model)
+    named = model if isinstance(model, str) or model is None else registered_model(model)
     config = validated(Config(method=method, model=Config.model if named is None else named, **options))
-    if config.precision != Config.precision:
-        from pfl.engine.device import check_precision, resolve_device
+    check_moments(execution, config)
 
-        check_precision(config.precision, resolve_device(execution.device))
+    from pfl.engine.device import check_precision, resolve_device  # imports torch
+
+    check_precision(config.precision, resolve_device(execution.device))
     if measure is not None and not callable(measure):
         raise InvalidInput("measure", measure, "a function of the server and the network")
-    if on_round is not None and not callable(on_round):
-        accepted = "a function of the round, the number of rounds and the newest evaluation"
-        raise InvalidInput("on_round", on_round, accepted)
     if measure and config.observe != Config.observe:
         raise InvalidInput(
             "measure", "a function", f"None with observe {config.observe}, which also measures"
         )
-    data, split = divided(dataset, partition, clients, chosen)
+    data, split = divided(dataset, partition, clients, seeds)
     check_metrics(config.metrics, len(data.classes))
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
     for line in (*warnings_of(config), *execution_warnings(execution)):
-        warnings.warn(line, OptionWarning, stacklevel=2)
+        warnings.warn(line, OptionWarning, stacklevel=3)
     if execution.checkpoint_dir:  # not in the engine: a sweep continues without checkpoints
         check_writable(Path(execution.checkpoint_dir) / CHECKPOINT, "checkpoint_dir")
-
-    from pfl.run.simulate import simulate as run
-
-    with _display(progress)(config, data, split) as display:
-
-        def after_round(*news: Any) -> None:
-            for listener in filter(None, (display, on_round)):
-                listener(*news)
-
-        try:
-            results = run(config, data, split, chosen, execution, after_round, measure)
-        except NotSaved as error:
-            error.results = _labelled(error.results, label or method)
-            raise
-    return _labelled(results, label or method)
+    return config, data, split, execution
 
 
 def _with_home(execution: Execution) -> Execution:
@@ -172,13 +201,9 @@ def _labelled(results: Sequence[Result], method: str) -> Runs:
     )
 
 
-def _display(progress: bool | Display) -> Display:
-    def bar(config: Config, *_: Any) -> AbstractContextManager[OnRound]:
-        return shown(config.rounds, config.method, METHODS[config.method].headline)
-
-    if callable(progress):
-        return progress
-    return bar if progress else lambda *_: nullcontext()
+def bar(config: Config) -> AbstractContextManager[OnRound]:
+    """The progress of a simulation, with the accuracy that its method reports."""
+    return progress(config.rounds, config.method, METHODS[config.method].headline)
 
 
 def _seeds(seeds: Any) -> tuple[int, ...]:
@@ -188,9 +213,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
     elif isinstance(seeds, str) or not isinstance(seeds, Iterable):
         accepted = "a number of seeds, or a list of distinct non-negative integers"
         raise InvalidInput("seeds", seeds, accepted)
-    chosen = tuple(map(_plain, seeds))
-    check_seeds(chosen)
-    return chosen
+    return tuple(map(_plain, seeds))
 
 
 def _plain(value: Any) -> Any:
@@ -270,19 +293,19 @@ def known_data(dataset: Any) -> Dataset:
     return dataset if isinstance(dataset, Dataset) else from_samples(dataset)
 
 
-def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
-    """The registered name of a method, and its hyperparameters."""
+def registered_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
+    """The name of a method, registered if it has none yet, and its hyperparameters."""
     from pfl.engine.method import Method
 
     kind = method if isinstance(method, type) else type(method)
     if not issubclass(kind, Method):
         raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
     own = {} if isinstance(method, type) else method.hyperparameters()
-    return known_name(METHODS, kind, kind.__name__.lower()), own
+    return registered_name(METHODS, kind, kind.__name__.lower()), own
 
 
-def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
-    """The registered name of a network or its builder."""
+def registered_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
+    """The name of a network or its builder, registered if it has none yet."""
     from torch import nn
 
     if isinstance(model, nn.Module):
@@ -293,18 +316,18 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
         raise InvalidInput(
             "model", model, "a name of `pfl models`, an nn.Module or a function that makes one"
         )
-    return known_name(MODELS, model)
+    return registered_name(MODELS, model)
 
 
 def _metric_names(metrics: Sequence[Any]) -> list[Any]:
-    names = [known_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
+    names = [registered_name(CLIENT_METRICS, metric) if callable(metric) else metric for metric in metrics]
     for name, metric in zip(names, metrics, strict=True):
         if callable(metric) and CLIENT_METRICS[name] is not metric:  # a later one replaced it
             raise InvalidInput("metrics", name, "functions with distinct names")
     return names
 
 
-def known_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
+def registered_name(registry: Registry[Any], component: Any, name: str | None = None) -> str:
     """The name of a component: that of its file, or else ``name`` or its own, which is then registered."""
     file = str(component.__module__).removeprefix(f"{registry.package}.")  # None for executed code
     if file in registry and registry[file] is component:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import product
@@ -205,34 +205,6 @@ def is_plugin(component: str) -> bool:
     return bool(name) and REGISTRIES[kind].plugin(name) is not None
 
 
-def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> None:
-    """Accept the components' current digests in ``file``, and write it.
-
-    Args:
-        moved: the methods and networks ("method fedavg") whose results differ from the recorded ones. They
-            get new names; all others keep theirs.
-        results: all results of the battery, by case.
-    """
-    accepted = AcceptedCode.load(file)
-    today = components(file)
-    new = accepted.unknown(today)
-    for subject in moved:
-        kind, _, name = subject.partition(" ")
-        place = 0 if kind == "method" else 1
-        accepted.names = {
-            question: known
-            for question, known in accepted.names.items()
-            if question.split(", ")[place] != name
-        }
-        accepted.revisions[subject] = _hash({part: today[part] for part in (*SHARED, subject)})
-    for name, digest in new.items():
-        moves = bool(moved) if name in SHARED else name in moved
-        accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]
-    accepted.battery = dict(results)
-    accepted.save(file)
-    forget()
-
-
 # ---- names ---------------------------------------------------------------------------------------------
 
 
@@ -283,7 +255,7 @@ def is_choice(declared: Hyperparameter, default: Any) -> bool:
 
 def code_digest(method: str, model: str) -> str:
     """One digest of all code that determines the results of a method with a network."""
-    return _hash([_components().digest(name) for name in components_of(method, model)])
+    return hash_of([_components().digest(name) for name in components_of(method, model)])
 
 
 @cache
@@ -315,9 +287,9 @@ def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> Non
 def _name(question: str, method: str, model: str, metrics: tuple[str, ...]) -> str:
     judged, new = _accepting(components_of(method, model)), unknown_of(method, model)
     revisions = [file.revisions.get(name, "") for name, file in judged.items()]
-    name = judged["engine"].names.get(question) or f"{method}-{_hash([question, revisions])}"
+    name = judged["engine"].names.get(question) or f"{method}-{hash_of([question, revisions])}"
     new |= {metric: _components().digest(metric) for metric in metrics_of(metrics)}
-    return f"{method}-{_hash([name, new])}" if new else name
+    return f"{method}-{hash_of([name, new])}" if new else name
 
 
 def _accepting(names: Iterable[str]) -> dict[str, AcceptedCode]:
@@ -382,5 +354,6 @@ def forget() -> None:
 _compact = partial(json.dumps, separators=(",", ":"))
 
 
-def _hash(content: Any) -> str:
+def hash_of(content: Any) -> str:
+    """A short digest of JSON values."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

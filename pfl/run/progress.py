@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
-    """Yield an ``on_round`` for `pfl.run.simulate.simulate` that draws a bar with the pooled accuracy at
-    ``moment``, or prints a line at intervals in a log file."""
+    """Yield an ``on_round`` for `pfl.run.simulate.simulate_configs` that draws a bar with the pooled accuracy
+    at ``moment``, or prints a line at intervals in a log file."""
     if not live():
         yield _lines(title, moment)
         return

@@ -33,7 +33,7 @@ from pfl.engine.simulation import client_network
 from pfl.engine.state import State, rows
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.run.api import divided, known_data, known_method, known_model
+from pfl.run.api import divided, known_data, registered_method, registered_model
 from pfl.run.fingerprint import plugin_digests
 from pfl.run.validation import validated
 
@@ -120,10 +120,11 @@ class Predictor(nn.Module):
         """The accuracy in percent on a data set, in any form that `pfl.simulate` accepts.
 
         Args:
-            samples: indices of the images to test; by default all.
+            samples: (N,) indices of the images to test; by default all.
 
         Raises:
-            InvalidInput: the images have another shape or there are none, or a class has an unknown name.
+            InvalidInput: the images have another shape or there are none, an index has no image, or a class
+                has an unknown name.
         """
         data = known_data(dataset)
         if data.shape != self.shape:
@@ -133,10 +134,13 @@ class Predictor(nn.Module):
             accepted = f"classes among {', '.join(self.classes)}"
             raise InvalidInput("dataset", f"{data.name}, class {unknown[0]}", accepted)
         index = np.arange(len(data.labels)) if samples is None else np.asarray(samples)
-        if not len(index):
+        if not index.size:
             raise InvalidInput("samples", "none", "one or more indices of images")
-        if index.dtype.kind not in "iu":  # a mask would become the indices 0 and 1
-            raise InvalidInput("samples", f"an array of {index.dtype}", "integers, the indices of images")
+        accepted = f"integers from 0 to {len(data.labels) - 1}, the indices of images"
+        if index.ndim != 1 or index.dtype.kind not in "iu":  # a mask would become the indices 0 and 1
+            raise InvalidInput("samples", f"an array of {index.dtype} {index.shape}", accepted)
+        if len(outside := index[(index < 0) | (index >= len(data.labels))]):
+            raise InvalidInput("samples", f"index {outside[0]}", accepted)
         known = np.array([self.classes.index(name) for name in data.classes])
         correct = 0
         with torch.no_grad():
@@ -311,7 +315,7 @@ def load_models(
     """
     path = expanded(path, "models")
     content = read_models(path)
-    given = {"method": method and known_method(method)[0], "model": model and known_model(model)}
+    given = {"method": method and registered_method(method)[0], "model": model and registered_model(model)}
     try:
         seeds = content["seeds"]
         if seed is None and len(seeds) == 1:

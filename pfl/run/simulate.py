@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -14,14 +14,13 @@ from pfl.analysis.measures import similarities
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core import memory
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput, check_names
+from pfl.core.errors import InvalidInput
 from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
 from pfl.engine.local_training import Backend
-from pfl.engine.method import Moment
 from pfl.engine.model_file import save_models
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation
@@ -30,54 +29,20 @@ from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.run.errors import NotSaved
 from pfl.run.fingerprint import name_of, plugin_digests
-from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
+from pfl.run.validation import (
+    check_execution,
+    check_moments,
+    check_pause,
+    check_seeds,
+    non_defaults,
+    stackable,
+    validated,
+)
 
 log = logging.getLogger(__name__)
 
 
-def simulate(
-    config: Config,
-    dataset: Dataset,
-    partition: Division,
-    seeds: Sequence[int] = (0,),
-    execution: Execution = Execution(),
-    on_round: OnRound | None = None,
-    measure: Measure | None = None,
-) -> list[Result]:
-    """Simulate a federation once for every seed, all seeds in lockstep.
-
-    >>> dataset = pfl.load("digits")
-    >>> partition = pfl.make_partition("dirichlet:0.5", dataset, clients=4)
-    >>> results = simulate(Config("fedper", rounds=2, epochs=1), dataset, partition, seeds=(0, 1))
-    >>> [result.seed for result in results]
-    [0, 1]
-
-    On one machine, backend and number of threads, results depend only on the configuration, the data, the
-    partition and the seed, whether or not the simulation is interrupted.
-
-    Args:
-        config: what to compute; validated here.
-        partition: the samples of each client, for all seeds or by seed; with ``config.validation`` the
-            clients are evaluated on that share of their training samples.
-        seeds: each determines initialisation, participants and batches of one simulation.
-        execution: device, backend, threads, checkpoints.
-        on_round: called after every round.
-        measure: called with every seed's server after every round; must not change it. By default the
-            measure that ``config.observe`` names.
-
-    Returns:
-        One result per seed.
-
-    Raises:
-        InvalidInput: the configuration, the seeds or the execution is invalid, or the device does not exist
-            or does not have the precision.
-        NotSaved: the models could not be written; the results are in its ``results``.
-    """
-    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, measure)
-    return results
-
-
-def simulate_together(
+def simulate_configs(
     configs: Sequence[Config],
     dataset: Dataset,
     partition: Division,
@@ -88,25 +53,39 @@ def simulate_together(
 ) -> list[list[Result]]:
     """Simulate a federation for every configuration and every seed, all in lockstep.
 
+    >>> dataset = pfl.load("digits")
+    >>> partition = pfl.make_partition("dirichlet:0.5", dataset, clients=4)
+    >>> configs = [Config("fedper", rounds=2, epochs=1, lr=lr) for lr in (0.05, 0.1)]
+    >>> first, second = simulate_configs(configs, dataset, partition, seeds=(0, 1))
+    >>> [result.seed for result in first]
+    [0, 1]
+
     The stacked backend trains the clients of all of them at once if their local programs have the same
-    structure; results are those of separate simulations, up to rounding.
+    structure; results are those of separate simulations, up to rounding. On one machine, backend and number
+    of threads, results depend only on the configurations, the data, the partition and the seeds, whether or
+    not the simulation is interrupted.
 
     Args:
-        configs: differ only in the learning rate, real-valued hyperparameters, and those that only the
-            adaptation before an evaluation reads, which share one training (`pfl.run.validation.stackable`).
-        execution: ``save`` requires a single configuration.
-        on_round: called for the first configuration.
+        configs: what to compute; validated here. They differ only in the learning rate, real-valued
+            hyperparameters, and those that only the adaptation before an evaluation reads, which share one
+            training (`pfl.run.validation.stackable`).
+        partition: the samples of each client, for all seeds or by seed; with ``validation``, the clients are
+            evaluated on that share of their training samples.
+        seeds: each determines initialisation, participants and batches of one simulation per configuration.
+        execution: device, backend, threads, checkpoints. ``save`` requires a single configuration.
+        on_round: called after every round, for the first configuration.
+        measure: called with every seed's server after every round; must not change it. By default the
+            measure that ``observe`` names.
 
     Returns:
-        The results of `simulate` for each configuration.
+        One result per seed, for each configuration.
 
     Raises:
-        InvalidInput: a configuration is invalid or differs too much from the others; otherwise as in
-            `simulate`.
+        InvalidInput: a configuration, the seeds or the execution is invalid, the configurations differ in
+            more than that, or the device does not exist or does not have the precision.
         NotSaved: the models could not be written; the results are in its ``results``.
     """
     check_execution(execution)
-    check_names("moments", execution.moments, get_args(Moment))
     check_seeds(seeds)
     configs = [validated(config) for config in configs]
     if not configs or not stackable(configs):
@@ -117,6 +96,8 @@ def simulate_together(
         raise InvalidInput("save", execution.save, "None, because several configurations run together")
     config = configs[0]
     check_pause(execution, config)
+    for each in configs:
+        check_moments(execution, each)
     if execution.save:
         check_writable(Path(execution.save), "save")
     identity = _identity(configs, dataset, execution) if execution.checkpoint_dir else ()

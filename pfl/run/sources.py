@@ -69,7 +69,7 @@ class Sources:
 
 
 @cache
-def commit() -> Sources:
+def running_code() -> Sources:
     """The code that is running."""
     root = ROOT.parent
     if installed := release():

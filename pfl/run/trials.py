@@ -21,7 +21,7 @@ from pfl.engine.metrics import Measured, Metrics, json_ready
 from pfl.engine.result import Result
 from pfl.models import weights_of
 from pfl.run.fingerprint import check_unchanged, name_of
-from pfl.run.sources import Plugin, Sources, commit, plugins
+from pfl.run.sources import Plugin, Sources, plugins, running_code
 from pfl.run.validation import non_defaults, validated
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Record:
             partition_checksum=trial.partition_of(seed),
             behaviour=trial.behaviour,
             plugins=plugins(trial.config),
-            sources=commit(),
+            sources=running_code(),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             result=result,
             error=error,
@@ -307,28 +307,6 @@ def split_checksum(line: bytes) -> tuple[bytes, str | None]:
 # ---- running -------------------------------------------------------------------------------------------
 
 
-def run_trial(
-    trial: Trial,
-    dataset: Dataset,
-    partition: Division,
-    execution: Execution = Execution(),
-    on_round: OnRound | None = None,
-    measure: Measure | None = None,
-) -> list[Record]:
-    """Run ``trial`` and return its records, one per seed, which include the results of ``measure``.
-
-    Args:
-        execution: here ``save`` is a folder, which gets the models of each seed as ``<key>.pt``, and no other
-            trial may use ``checkpoint_dir``.
-
-    Raises:
-        InvalidInput: data, partition or code are not those that the trial names.
-        Edited: the source has changed since this process started.
-    """
-    (records,) = run_trials([trial], dataset, partition, execution, on_round, measure)
-    return records
-
-
 def run_trials(
     trials: Sequence[Trial],
     dataset: Dataset,
@@ -344,17 +322,18 @@ def run_trials(
     seed of each trial runs separately.
 
     Args:
-        execution: as for `run_trial`; ``save`` requires a single trial.
+        execution: here ``save`` is a folder, which gets the models of each seed as ``<key>.pt``; it requires
+            a single trial. No other trial may use ``checkpoint_dir``.
 
     Returns:
-        The records of each trial.
+        The records of each trial, one per seed, which include the results of ``measure``.
 
     Raises:
         InvalidInput: data, partition or code are not those that a trial names.
         Edited: the source has changed since this process started.
     """
     from pfl.engine.device import forget_peak, resolve_device
-    from pfl.run.simulate import simulate_together
+    from pfl.run.simulate import simulate_configs
 
     _check(trials, dataset, partition)
     first = trials[0]
@@ -370,7 +349,7 @@ def run_trials(
     configs = [Config.from_dict(trial.config) for trial in trials]
     forget_peak(resolve_device(execution.device))
     try:
-        results = simulate_together(configs, dataset, partition, first.seeds, together, on_round, measure)
+        results = simulate_configs(configs, dataset, partition, first.seeds, together, on_round, measure)
     except Exception as error:
         foreign = isinstance(error, InvalidInput) and error.parameter == "checkpoint"
         if not foreign and (len(trials) * len(keys) == 1 or not memory.is_out_of_memory(error)):
@@ -398,7 +377,8 @@ def run_trials(
         single = dataclasses.replace(trial, seeds=(seed,), moments=first.moments)
         folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / single.keys[0])
         own = dataclasses.replace(execution, checkpoint_dir=folder)
-        return run_trial(single, dataset, partition, own, on_round, measure)[0]
+        ((record,),) = run_trials([single], dataset, partition, own, on_round, measure)
+        return record
 
     return [[alone(trial, seed) for seed in trial.seeds] for trial in trials]
 

@@ -193,6 +193,29 @@ def check_pause(execution: Execution, config: Config) -> None:
     _check("moments", ", ".join(moments), not moments or headline in moments, accepted)
 
 
+def check_moments(execution: Execution, config: Config) -> None:
+    """Check that the method of a validated ``config`` has the moments of ``execution``.
+
+    Raises:
+        InvalidInput: a moment is unknown, or it is "adapted" and there is no adaptation.
+    """
+    from pfl.engine.method import Moment
+
+    known = [moment for moment in get_args(Moment) if moment != "adapted" or _adapts(config)]
+    accepted = f"some of {', '.join(known)}, as {config.method} has with these hyperparameters"
+    for moment in execution.moments:
+        _check("moments", moment, moment in known, accepted)
+
+
+def _adapts(config: Config) -> bool:
+    """Whether a method with these hyperparameters adapts; a hook that reads the server is taken to do so."""
+    method: Any = METHODS[config.method].from_dict(config.hyperparameters)
+    try:
+        return bool(method.adaptation(None))
+    except Exception:  # there is no server yet
+        return True
+
+
 def check_seeds(seeds: Sequence[int]) -> None:
     """Check the seeds of a simulation.
 

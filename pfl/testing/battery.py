@@ -227,7 +227,7 @@ def run(case: Case, way: str) -> Values | None:
 
     from pfl.engine.device import computes_in
     from pfl.engine.model_file import read_models
-    from pfl.run.simulate import simulate_together
+    from pfl.run.simulate import simulate_configs
     from pfl.testing.emulated import emulated_gpu
 
     how = WAYS[way]
@@ -250,10 +250,10 @@ def run(case: Case, way: str) -> Values | None:
             until = configs[0].eval_every * (UNTIL // configs[0].eval_every or 1)
             if until < configs[0].rounds:
                 pause = replace(execution, until=until)
-                simulate_together(configs, dataset, division, case.seeds, pause)
+                simulate_configs(configs, dataset, division, case.seeds, pause)
         if len(configs) == 1:
             execution = replace(execution, save=str(folder / "models.pt"))
-        results = simulate_together(configs, dataset, division, case.seeds, execution)
+        results = simulate_configs(configs, dataset, division, case.seeds, execution)
         values: Values = {}
         for number, of_config in enumerate(results):
             for result in of_config:

@@ -312,7 +312,7 @@ ON_SMALL: dict[str, dict[str, Any]] = {
     "images of 0 to 255": {"input_scale": "raw255", "lr": 1e-6},
     "every evaluation": {"eval_every": 1},
     "one evaluation": {"eval_every": 7},
-    "similarities": {"observe": "similarities"},
+    "similarities of all clients": {"observe": "similarities", "participation": 1.0},
     "metrics": {"metrics": METRICS},
     "one participant": {"participation": 0.19},
     "hardly a participant": {"participation": 0.01},
@@ -328,7 +328,8 @@ ON_WIDE: dict[str, dict[str, Any]] = {
     "crop and flip": {"augmentation": "crop_flip"},
     "crop, flip and rotation": {"augmentation": "crop_flip_rotate"},
     "flip and rotation": {"augmentation": "flip_rotate"},
-    "similarities with batch norm": {"observe": "similarities"},
+    "similarities with batch norm, all clients": {"observe": "similarities", "participation": 1.0},
+    "similarities with batch norm, some clients": {"observe": "similarities"},
 }
 
 ON_TINY: dict[str, dict[str, Any]] = {
@@ -342,7 +343,7 @@ ON_TINY: dict[str, dict[str, Any]] = {
     "class stream": {"batch_order": "class_stream"},
     "augmentation": {"augmentation": "crop_flip_rotate", "last_batch": "dropped"},
     "validation": {"validation": 0.3},
-    "similarities": {"observe": "similarities"},
+    "similarities of all clients": {"observe": "similarities", "participation": 1.0},
     "metrics": {"metrics": METRICS},
     "unseen clients": {"unseen": 0.3, "unseen_epochs": 1},
     "fedamp": {"method": "fedamp"},

@@ -20,7 +20,7 @@ from pfl.data.dataset import Dataset, load
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition
 from pfl.models import fitting
-from pfl.run.simulate import simulate
+from pfl.run.simulate import simulate_configs
 from pfl.testing.kit import Kit, Violated, check_finite
 
 CLIENTS, SAMPLES = 4, 24
@@ -145,5 +145,5 @@ def simulation(tested: CheckedDataset) -> None:
     train, test = (tuple(part[k::2] for part in parts) for k in (0, 1))
     clients = Partition("file:synthetic.json", train, test, data.checksum)
     config = Config(model=fitting(data.shape), rounds=2, epochs=1, batch_size=4, participation=1.0, lr=0.01)
-    (result,) = simulate(config, data, clients, (0,), Execution(device="cpu"))
+    ((result,),) = simulate_configs([config], data, clients, (0,), Execution(device="cpu"))
     check_finite(result)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from pfl.core.errors import InvalidInput
 from pfl.run import fingerprint
-from pfl.run.fingerprint import AcceptedCode, Values
+from pfl.run.fingerprint import SHARED, AcceptedCode, hash_of
 from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
 from pfl.testing.cases import Case, cases
 
@@ -90,11 +90,28 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
 
 
 def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutcome, file: Path) -> None:
-    """Write the new digests and results; results of removed cases are dropped."""
+    """Accept the components' current digests and the new results in ``file``; results of removed cases are
+    dropped. Methods and networks with moved results get new names; all others keep theirs.
+    """
+    moved, today = outcome.moved, fingerprint.components(file)
+    new = accepted.unknown(today)
+    for subject in moved:
+        kind, _, name = subject.partition(" ")
+        place = 0 if kind == "method" else 1
+        accepted.names = {
+            question: known
+            for question, known in accepted.names.items()
+            if question.split(", ")[place] != name
+        }
+        accepted.revisions[subject] = hash_of({part: today[part] for part in (*SHARED, subject)})
+    for name, digest in new.items():
+        moves = bool(moved) if name in SHARED else name in moved
+        accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]
     keys = {case.key for case in everything}
-    results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
-    results |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}
-    fingerprint.enter(list(outcome.moved), results, file)
+    accepted.battery = {key: values for key, values in accepted.battery.items() if key in keys}
+    accepted.battery |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}
+    accepted.save(file)
+    fingerprint.forget()
 
 
 def _named(case: Case) -> tuple[str, str]:

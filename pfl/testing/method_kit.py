@@ -29,8 +29,8 @@ from pfl.engine.model_file import read_models
 from pfl.engine.result import Result
 from pfl.engine.round import begin_round
 from pfl.methods import METHODS
-from pfl.run.api import known_method
-from pfl.run.simulate import make_simulation, simulate, simulate_together
+from pfl.run.api import registered_method
+from pfl.run.simulate import make_simulation, simulate_configs
 from pfl.run.validation import validated
 from pfl.testing.battery import Values, close, values_of
 from pfl.testing.cases import other_choices
@@ -75,7 +75,7 @@ class CheckedMethod:
         if isinstance(method, str):
             self.name = method
         else:
-            self.name, self.own = known_method(method)
+            self.name, self.own = registered_method(method)
         self.cls = METHODS[self.name]
         self.dataset = make_dataset()
         self.partition = make_clients(self.dataset, SIZES)
@@ -94,7 +94,7 @@ class CheckedMethod:
     def run(self, execution: Execution = LOOP, clients: Partition | None = None, **changes: Any) -> Result:
         """One simulation with one seed; one that diverges is a violation."""
         divided = clients or self.partition
-        (result,) = simulate(self.config(**changes), self.dataset, divided, (0,), execution)
+        ((result,),) = simulate_configs([self.config(**changes)], self.dataset, divided, (0,), execution)
         check_finite(result)
         return result
 
@@ -242,9 +242,9 @@ def stack(tested: CheckedMethod) -> None:
         dataclasses.replace(config, lr=config.lr / 4, hyperparameters={**config.hyperparameters, **nearby}),
     ]
     seeds = (0, 1)
-    together = simulate_together(configs, tested.dataset, tested.partition, seeds, STACKED)
+    together = simulate_configs(configs, tested.dataset, tested.partition, seeds, STACKED)
     for config, results in zip(configs, together, strict=True):
-        alone = simulate(config, tested.dataset, tested.partition, seeds, LOOP)
+        (alone,) = simulate_configs([config], tested.dataset, tested.partition, seeds, LOOP)
         for ours, theirs in zip(results, alone, strict=True):
             _agree(values_of(ours.metrics), values_of(theirs.metrics), "together")
 
@@ -256,7 +256,7 @@ def adaptation(tested: CheckedMethod) -> None:
         if declared.adaptation:
             other = {name: _other(tested.method, name, getattr(tested.method, name))}
             configs = [tested.config(), tested.config(hyperparameters=other)]
-            _, (together,) = simulate_together(configs, tested.dataset, tested.partition, (0,), LOOP)
+            _, (together,) = simulate_configs(configs, tested.dataset, tested.partition, (0,), LOOP)
             alone = tested.numbers(hyperparameters=other)
             _equal(values_of(together.metrics), alone, f"trained once for another {name}")
 
@@ -328,7 +328,7 @@ def resume(tested: CheckedMethod) -> None:
         execution = dataclasses.replace(LOOP, checkpoint_dir=folder, code="conformance")
         config = tested.config(**options)
         with suppress(CrashError):
-            simulate(config, tested.dataset, tested.partition, (0,), execution, crash)
+            simulate_configs([config], tested.dataset, tested.partition, (0,), execution, crash)
         resumed = tested.bits(execution, **options)
     _equal(resumed, whole, "resumed")
 

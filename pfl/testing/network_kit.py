@@ -15,7 +15,7 @@ from pfl.engine.stack import for_all_clients
 from pfl.models import MODELS, Shape, build
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
-from pfl.run.api import known_model
+from pfl.run.api import registered_model
 from pfl.testing.emulated import DEVICE, emulated
 from pfl.testing.kit import Kit, Violated
 
@@ -82,7 +82,7 @@ def check_network(
         Violations: with one line for each violated rule.
         InvalidInput: the network or a rule is unknown.
     """
-    name = network if isinstance(network, str) else known_model(network)
+    name = network if isinstance(network, str) else registered_model(network)
     MODELS[name]  # an unknown name is not a violation
     tested = CheckedNetwork(name, shape or _accepted(name), not isinstance(network, nn.Module))
     KIT.check(name, tested, rules)

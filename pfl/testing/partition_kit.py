@@ -15,7 +15,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition, make_partition, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule
-from pfl.run.api import known_name
+from pfl.run.api import registered_name
 from pfl.testing.kit import Kit, Violated, random_state
 from pfl.testing.synthetic import make_dataset
 
@@ -60,7 +60,7 @@ def check_partition(
         Violations: with one line for each violated rule.
         InvalidInput: the partition rule or a rule of the kit is unknown.
     """
-    spec = rule if isinstance(rule, str) else known_name(PARTITIONS, rule, rule.__name__.lower())
+    spec = rule if isinstance(rule, str) else registered_name(PARTITIONS, rule, rule.__name__.lower())
     tested = CheckedPartition(spec, dataset or pooled_images(), clients)
     KIT.check(tested.rule.__name__, tested, rules)
 

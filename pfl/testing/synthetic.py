@@ -1,7 +1,7 @@
 """Synthetic federations: noisy samples of a pattern for each class, divided among clients of given sizes.
 
-They are learnable and the same on every machine. Tests, benchmarks, the battery, dry runs and
-`pfl.testing.observation` use them.
+They are learnable and the same on every machine. Tests, benchmarks, the battery, dry runs and the page of
+methods use them.
 """
 
 from __future__ import annotations

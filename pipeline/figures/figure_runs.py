@@ -115,7 +115,7 @@ class FigureRuns:
             yield replace(whole, seeds=(seed,))
 
     def _measured(self, trial: Trial, measure: Measure) -> Record:
-        from pfl.run.trials import run_trial
+        from pfl.run.trials import run_trials
 
         (trial_key,) = trial.keys
         # The battery does not cover what a measure reads from the server, so fingerprints are not sufficient.
@@ -131,7 +131,7 @@ class FigureRuns:
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.partition_name]
         title = f"{self.name}, {trial.cell}"
         with progress(trial.config["rounds"], title, trial.moment) as on_round:
-            (ran,) = run_trial(trial, dataset, partition, execution, on_round, measure)
+            ((ran,),) = run_trials([trial], dataset, partition, execution, on_round, measure)
         record = replace(ran, sources=self._sources)
         write_text(file, record.to_line().decode() + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)

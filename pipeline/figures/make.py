@@ -18,7 +18,7 @@ from pfl.core.files import check_writable
 from pfl.core.text import amount
 from pfl.data.partition import parse_spec
 from pfl.engine.metrics import json_ready
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pipeline.figures.drawing import labels
 from pipeline.figures.figure import Figure, FigureChanges, changed, load_figure, parts_of
 from pipeline.figures.figure_runs import FigureRuns
@@ -171,14 +171,14 @@ def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
     if notes:
         lines.append(f"Reduced: {'; '.join(notes)}.")
     lines += [f"Without result: {cause}." for cause in runs.failed]
-    if commit().dirty or any(record.sources.dirty for record in runs.used):
+    if running_code().dirty or any(record.sources.dirty for record in runs.used):
         lines.append("Computed from uncommitted files.")
     return lines
 
 
 def _provenance(runs: FigureRuns, simulated: bool) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
-    code = commit().name
+    code = running_code().name
     others = sorted({record.sources.name for record in runs.used} - {code})
     facts = {
         "Code": [code, *(f"runs of {other}" for other in others)],

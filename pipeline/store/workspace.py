@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput
 from pfl.run.errors import cause_of, trace_of
-from pfl.run.sources import Sources, commit, knows
+from pfl.run.sources import Sources, knows, running_code
 from pfl.run.trials import Trial, folder_of
 from pipeline.spec.extends import lineage
 
@@ -57,7 +57,7 @@ def models_file(key: str) -> Path:
 
 def current_sources(table: str | None = None) -> Sources:
     """The running code; also ``dirty`` if a file of ``table`` (or of a figure) is not committed."""
-    code = commit()
+    code = running_code()
     files = [str(source.file) for source in lineage(table)] if table else []
     return replace(code, dirty=code.dirty or not all(knows(Path(), file) for file in files))
 

@@ -18,7 +18,7 @@ from pfl.core.cores import cores
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.lazy import torch
 from pfl.core.text import first_line
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pfl.run.trials import Trial
 from pipeline.spec.table import Resources
 from pipeline.sweep.environment import LONGEST_TEMPORARY, SCRATCH_PREFIX, check_nodes, temporary_folder
@@ -79,7 +79,7 @@ def run(scheduler: Scheduler, watch: Watch) -> None:
         job = Job(
             root=str(Path.cwd()),
             source=os.environ.get("DATA_SOURCE"),
-            sources=commit().sources,
+            sources=running_code().sources,
             keep_models=scheduler.keeps_models,
             execution=Execution(device="cuda" if gpus else "cpu", workers=resources.cpus),
         )

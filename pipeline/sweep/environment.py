@@ -18,7 +18,7 @@ from typing import Any
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pipeline.store.workspace import SCRATCH, check_folder
 from pipeline.trackers import TRACKERS, tracker_name
 
@@ -140,7 +140,7 @@ def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
                 node["NodeManagerAddress"],
                 ask.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                ).remote(mark, commit().sources),
+                ).remote(mark, running_code().sources),
             )
             for node in nodes
         ]
@@ -160,11 +160,11 @@ def lacking(mark: Path, sources: str) -> str | None:
 
     Args:
         mark: a file in the project's scratch folder.
-        sources: `pfl.run.trials.commit` of the sweep.
+        sources: that of `pfl.run.sources.running_code` in the sweep.
     """
     if not mark.exists():
         return f"the folder {mark.parent.parent} of the sweep, on storage that all nodes share"
-    if commit().sources != sources:
+    if running_code().sources != sources:
         return "the sources of the sweep"
     try:
         check_folder("PFL_CACHE", cache_root())

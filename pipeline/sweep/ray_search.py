@@ -20,7 +20,7 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pfl.run.trials import Record, Trial, run_trials
 from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder, explained
@@ -175,7 +175,7 @@ class Worker(tune.Trainable):
 
     def _outcome(self) -> dict[str, Any]:
         os.chdir(self._job.root)
-        if commit().sources != self._job.sources:  # this process started after an edit
+        if running_code().sources != self._job.sources:  # this process started after an edit
             return {"edited": True}
         try:
             return {"outcomes": self._run(self._trials)}

@@ -20,7 +20,7 @@ from pfl.data.partition import make_division
 from pfl.engine.result import hardware, versions
 from pfl.run.errors import cause_of
 from pfl.run.progress import progress
-from pfl.run.trials import Record, Trial, checksum_of, run_trial
+from pfl.run.trials import Record, Trial, checksum_of, run_trials
 from pfl.run.validation import of_record
 from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED
@@ -198,6 +198,6 @@ def _computed_again(record: Record, dataset: Dataset, threads: int, title: str) 
     device = "auto" if record.success.hardware.gpu else "cpu"
     execution = Execution(device=device, threads=threads, checkpoint_dir=str(checkpoints))
     with progress(record.until or record.config["rounds"], title, trial.moment) as on_round:
-        (again,) = run_trial(trial, dataset, partition, execution, on_round)
+        ((again,),) = run_trials([trial], dataset, partition, execution, on_round)
     shutil.rmtree(checkpoints, ignore_errors=True)
     return again

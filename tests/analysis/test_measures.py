@@ -68,6 +68,14 @@ def test_mdb_is_the_cosine_of_updates_and_cs_the_mean_cosine_of_the_head_s_rows(
     assert measured["cs"] == pytest.approx(float(F.cosine_similarity(first, second, dim=1).mean()))
 
 
+def test_updates_are_compared_only_if_all_clients_took_part(dataset, partition):
+    simulation, server = toy.after_rounds("local", dataset, partition, 1, participation=0.5)
+    server.config = dataclasses.replace(server.config, rounds=1)
+    matrices = similarities(server, simulation.program.net)
+    assert set(matrices) == {"data", "wdb", "ldb", "cs"}
+    assert {torch.tensor(matrix).shape for matrix in matrices.values()} == {(server.clients, server.clients)}
+
+
 def test_nothing_is_measured_before_the_last_round(trained):
     simulation, server = trained
     server.config = dataclasses.replace(server.config, rounds=2)

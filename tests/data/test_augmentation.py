@@ -11,9 +11,8 @@ from torchvision.transforms import functional as theirs
 
 from pfl.core.config import Config, Execution
 from pfl.data.augmentation import Moves, augmented, draw
-from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_clients, make_dataset
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulate
 
 ALL = "crop_flip_rotate"
 AUGMENTED = dataclasses.replace(CONFIG, augmentation=ALL)

@@ -13,7 +13,7 @@ import pytest
 
 from pfl.core.config import Execution
 from pfl.engine import checkpoint
-from pfl.run.simulate import simulate_together
+from pfl.run.simulate import simulate_configs
 from pfl.testing.emulated import DEVICE, emulated
 from tests.conftest import CONFIG, sampled
 
@@ -22,7 +22,7 @@ ON_DEVICE = Execution(device=str(DEVICE), backend="stacked")
 
 
 def run(configs, dataset, partition, execution, on_round=None, seeds=(0, 1)):
-    results = simulate_together(configs, dataset, partition, seeds, execution, on_round)
+    results = simulate_configs(configs, dataset, partition, seeds, execution, on_round)
     return [each.metrics.to_json() for own in results for each in own]
 
 

@@ -14,8 +14,7 @@ from pfl.data.partition import Partition, make_partition
 from pfl.engine.local_training import minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG, assert_resumes, simulation_of
+from tests.conftest import CONFIG, assert_resumes, simulate, simulation_of
 
 STREAM = dataclasses.replace(
     CONFIG,

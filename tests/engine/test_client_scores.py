@@ -13,8 +13,7 @@ from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine.client_scores import client_metrics, scores_of
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG, sampled, simulation_of
+from tests.conftest import CONFIG, sampled, simulate, simulation_of
 
 ALL = ("auroc", "confusion", "ece", "macro_f1", "recall")
 WITH_METRICS = replace(CONFIG, metrics=ALL)

@@ -12,8 +12,7 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine.seed_run import SeedRun
 from pfl.methods import METHODS
-from pfl.run.simulate import simulate
-from tests.conftest import interrupt, sampled
+from tests.conftest import interrupt, sampled, simulate
 
 CONFIG = Config(model="cnn_digits", rounds=6, epochs=1, batch_size=8, lr=0.1, eval_every=2)
 

@@ -7,8 +7,7 @@ import torch
 
 import pfl
 from pfl.core.config import Execution
-from pfl.engine.client import Step
-from pfl.engine.method import Phase
+from pfl.engine.method import Phase, Step
 from tests.refusal import refusal
 
 

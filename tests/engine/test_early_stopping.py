@@ -14,8 +14,7 @@ from pfl.core.errors import InvalidInput
 from pfl.data.federation import Federation
 from pfl.engine.seed_run import is_plateau
 from pfl.engine.simulation import Simulation
-from pfl.run.simulate import simulate
-from tests.conftest import interrupt
+from tests.conftest import interrupt, simulate
 
 CONFIG = Config(model="cnn_digits", rounds=12, epochs=1, batch_size=8, lr=0.1, eval_every=2)
 FLAT = dataclasses.replace(CONFIG, patience=2, min_delta=100.0, stop_share=0.25)

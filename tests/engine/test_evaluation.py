@@ -12,8 +12,7 @@ from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from pfl.methods.fedavg import FedAvg
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG, simulation_of
+from tests.conftest import CONFIG, simulate, simulation_of
 
 
 def simulation(method: str, dataset, partition) -> Simulation:

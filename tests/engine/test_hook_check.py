@@ -12,8 +12,7 @@ import pfl
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.hyper import hyper
-from pfl.engine.client import Step
-from pfl.engine.method import Phase
+from pfl.engine.method import Phase, Step
 from pfl.engine.mixing import Average, Dense, Identity, Sent
 from tests.refusal import refusal
 

@@ -9,8 +9,7 @@ import torch
 
 from pfl.core.config import Execution
 from pfl.core.rng import generator, integer_seed
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulate
 
 
 def test_the_working_directory_decides_nothing_and_stays_empty(dataset, partition, tmp_path, monkeypatch):

@@ -11,8 +11,7 @@ from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.data.partition import Partition
 from pfl.engine import evaluation, server
 from pfl.models import MODELS
-from pfl.run.simulate import simulate
-from tests.conftest import sampled, simulation_of
+from tests.conftest import sampled, simulate, simulation_of
 
 CLIENTS = 5000
 ROUNDS = 4

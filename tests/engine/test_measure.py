@@ -15,7 +15,7 @@ from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.methods.fedfomo import FedFomo
-from pfl.run.simulate import simulate
+from tests.conftest import simulate
 
 CONFIG = Config(method="fedavg", model="cnn_digits", rounds=4, epochs=1, participation=0.5, eval_every=1)
 

@@ -19,10 +19,9 @@ from pfl.engine.stacked import StackedBackend
 from pfl.kernels import conv_block
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.run.simulate import simulate
 from pfl.testing.battery import without_kernels
 from pfl.testing.emulated import DEVICE, emulated
-from tests.conftest import CONFIG, assert_resumes, sampled, simulation_of
+from tests.conftest import CONFIG, assert_resumes, sampled, simulate, simulation_of
 from tests.refusal import refusal
 
 BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)

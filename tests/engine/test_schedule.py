@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 
 from pfl.core.config import Config, Execution
-from pfl.run.simulate import simulate
 from pfl.run.validation import validated
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulate
 
 
 @pytest.mark.parametrize(

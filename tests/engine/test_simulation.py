@@ -11,8 +11,8 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
-from pfl.run.simulate import simulate, simulate_together
-from tests.conftest import interrupt, simulation_of
+from pfl.run.simulate import simulate_configs
+from tests.conftest import interrupt, simulate, simulation_of
 
 CONFIG = Config(
     method="pfedsim",
@@ -66,7 +66,7 @@ def test_configurations_that_train_alike_are_trained_once_with_the_numbers_of_ea
     alone = [simulate(config, dataset, partition, (0, 1)) for config in configs]
     backend = CountingBackend()
     monkeypatch.setattr("pfl.run.simulate.backend_for", lambda *_: backend)
-    together = simulate_together(configs, dataset, partition, (0, 1))
+    together = simulate_configs(configs, dataset, partition, (0, 1))
     metrics, expected = ([[run.metrics for run in runs] for runs in each] for each in (together, alone))
     assert metrics == expected
     rounds = [max(runs[seed].metrics.rounds[-1].round for runs in together) for seed in (0, 1)]
@@ -173,6 +173,7 @@ def test_a_divergence_in_the_last_step_is_seen_in_the_evaluation(dataset, partit
             Execution(until=4, moments=("adapted",)),
             "moments that include post_aggregation if until",
         ),
+        ((0,), Execution(moments=("adapted",)), "moments: adapted is not accepted; expected some of"),
         ((0,), Execution(save="/dev/null/models.pt"), "save: /dev/null/models.pt is not accepted"),
     ],
 )
@@ -185,7 +186,7 @@ def test_seeds_and_execution_are_checked_before_anything_is_computed(
 
 def test_no_configuration_at_all_is_refused(dataset, partition):
     with pytest.raises(InvalidInput, match="configurations: none is not accepted"):
-        simulate_together([], dataset, partition)
+        simulate_configs([], dataset, partition)
 
 
 def test_a_seed_with_a_smaller_partition_of_its_own_has_the_numbers_of_the_same_seed_alone(

@@ -16,9 +16,8 @@ from pfl.engine import checkpoint, unseen
 from pfl.engine.metrics import Metrics, json_ready
 from pfl.engine.unseen import seen_first
 from pfl.methods import METHODS
-from pfl.run.simulate import simulate
 from pfl.testing.emulated import DEVICE, emulated_gpu
-from tests.conftest import interrupt, sampled
+from tests.conftest import interrupt, sampled, simulate
 
 OPTIONS = {"model": "cnn_digits", "rounds": 4, "epochs": 2, "batch_size": 8, "lr": 0.1, "eval_every": 2}
 OPTIONS |= {"unseen": 0.25, "dtype": "float64"}

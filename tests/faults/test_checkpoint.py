@@ -14,8 +14,7 @@ from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine import checkpoint
 from pfl.engine.simulation import Result
-from pfl.run.simulate import simulate
-from tests.conftest import interrupt
+from tests.conftest import interrupt, simulate
 from tests.refusal import refusal
 
 CONFIG = Config(

@@ -12,10 +12,9 @@ from pfl.core import memory
 from pfl.core.config import Config, Execution
 from pfl.engine import stacked
 from pfl.engine.stacked import StackedBackend
-from pfl.run.simulate import simulate, simulate_together
-from pfl.run.trials import run_trial
+from pfl.run.simulate import simulate_configs
 from pfl.run.validation import validated
-from tests.conftest import CONFIG, make_trial
+from tests.conftest import CONFIG, make_trial, run_trial, simulate
 
 STACKED = Execution(backend="stacked")
 
@@ -99,12 +98,12 @@ def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition
     def too_many(configs, dataset, partition, seeds, *more):
         if len(seeds) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return simulate_together(configs, dataset, partition, seeds, *more)
+        return simulate_configs(configs, dataset, partition, seeds, *more)
 
     config = validated(Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1))
     trial = make_trial(config, dataset, partition, (0, 1))
     together = run_trial(trial, dataset, partition)
-    monkeypatch.setattr("pfl.run.simulate.simulate_together", too_many)
+    monkeypatch.setattr("pfl.run.simulate.simulate_configs", too_many)
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     alone = run_trial(trial, dataset, partition, execution)
     assert [row.key for row in alone] == trial.keys

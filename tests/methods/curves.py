@@ -8,8 +8,7 @@ from typing import Any
 
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulate
 
 
 def losses(

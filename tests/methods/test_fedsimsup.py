@@ -11,8 +11,8 @@ from pfl.core.config import Config
 from pfl.engine.evaluation import evaluate
 from pfl.engine.mixing import check_rows
 from pfl.methods.fedsimsup import MIXED, FedSimSup
-from pfl.run.simulate import simulate
 from pfl.run.validation import validated, warnings_of
+from tests.conftest import simulate
 from tests.methods.toy import after_rounds
 
 

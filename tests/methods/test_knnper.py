@@ -11,8 +11,7 @@ import torch
 from pfl.engine.client import Client
 from pfl.engine.stacked import StackedBackend
 from pfl.methods.knnper import KNNPer
-from pfl.run.simulate import simulate
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulate
 from tests.methods import toy
 
 

@@ -25,13 +25,13 @@ def project(tmp_path, monkeypatch) -> Path:
 def run_here(scheduler, watch) -> None:
     from pfl.data.dataset import load
     from pfl.data.partition import Partition
-    from pfl.run.trials import run_trial
+    from pfl.run.trials import run_trials
     from pipeline.spec.paths import partition_file
 
     while trial := scheduler.next():
         partition = Partition.load(partition_file(trial.table, trial.partition_name))
         try:
-            scheduler.record(trial, run_trial(trial, load(trial.dataset), partition))
+            scheduler.record(trial, *run_trials([trial], load(trial.dataset), partition))
         except ValueError as error:
             scheduler.fail(trial, str(error))
         watch(1, [])

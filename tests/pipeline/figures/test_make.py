@@ -121,7 +121,7 @@ def test_nothing_is_run_twice(monkeypatch):
     for name in ("fedsimsup-figure3", "pfedsim-figure2"):
         first = drawn(name, **SMALL, clients=4)
         with monkeypatch.context() as patch:
-            patch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
+            patch.setattr("pfl.run.trials.run_trials", lambda *_: pytest.fail("run again"))
             assert drawn(name, **SMALL, clients=4) == first
 
 
@@ -217,7 +217,7 @@ def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
     def fail(*_, **__):
         raise ValueError("no luck")
 
-    monkeypatch.setattr("pfl.run.trials.run_trial", fail)
+    monkeypatch.setattr("pfl.run.trials.run_trials", fail)
     with pytest.raises(InvalidInput, match=r"runs with a result \(dir-0.1/fedsimsup, seed 0: no luck"):
         drawn("fedsimsup-figure3", **SMALL, clients=4)
 
@@ -228,8 +228,8 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
     def diverged(row):
         return with_metrics(row, diverged_at=1 if row.seed in failing else None)
 
-    real = trials.run_trial
-    monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])
+    real = trials.run_trials
+    monkeypatch.setattr(trials, "run_trials", lambda *args: [list(map(diverged, *real(*args)))])
     curves = drawn("fedsimsup-figure3", **SMALL, clients=4)
     assert any("fedsimsup, seed 1: diverged in round 1" in warning for warning in curves["warnings"])
     failing.add(0)  # its only one

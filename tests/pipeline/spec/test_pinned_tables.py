@@ -15,11 +15,11 @@ from pfl.core.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, make_partition
-from pfl.run.simulate import simulate
 from pfl.testing.synthetic import make_dataset
 from pipeline.spec.cells import cells
 from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
+from tests.conftest import simulate
 
 WRITERS = 3597
 DOMAINS = 6

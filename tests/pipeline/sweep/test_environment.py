@@ -11,7 +11,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import LOCK
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pipeline.sweep import environment
 from pipeline.sweep.cluster import scratch_folder
 from pipeline.sweep.environment import (
@@ -62,7 +62,7 @@ def test_a_cache_that_cannot_be_written_is_named_once_here_and_for_each_node(mon
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "file/cache"))
     refused = f"PFL_CACHE: {tmp_path}/file/cache is not accepted; expected a folder that can be written"
     assert refusal(check_environment) == f"{refused} (Not a directory)"
-    assert lacking(tmp_path / "file", commit().sources) == f"a cache ({refused} (Not a directory))"
+    assert lacking(tmp_path / "file", running_code().sources) == f"a cache ({refused} (Not a directory))"
 
 
 def test_a_full_disk_is_noticed(monkeypatch):
@@ -129,5 +129,5 @@ def test_a_folder_below_which_dvc_runs_no_experiment_beside_is_told(name, odd, m
 
 def test_a_node_with_other_sources_is_told(tmp_path):
     (tmp_path / "mark").touch()
-    assert lacking(tmp_path / "mark", commit().sources) is None
+    assert lacking(tmp_path / "mark", running_code().sources) is None
     assert lacking(tmp_path / "mark", "0" * 64) == "the sources of the sweep"

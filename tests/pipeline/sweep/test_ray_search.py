@@ -11,7 +11,7 @@ import pytest
 
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
-from pfl.run.sources import commit
+from pfl.run.sources import running_code
 from pfl.run.trials import Record
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
@@ -36,7 +36,7 @@ def job(dataset, partition, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_division", lambda *_: partition)
     trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
     execution = Execution(device="cpu", backend="stacked")
-    worker_job = tune.Job(str(tmp_path), None, commit().sources, False, execution)
+    worker_job = tune.Job(str(tmp_path), None, running_code().sources, False, execution)
     yield lambda *changes: {
         "job": worker_job,
         "trials": [dataclasses.replace(trial, config={**trial.config, **change}) for change in changes],

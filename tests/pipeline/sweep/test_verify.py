@@ -182,7 +182,7 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     assert "**4 agree, 0 are undecided, 0 fail.**" in page
     assert "`pfl ledger verify small --seed 0 --out page`" in page
     assert not list(Path(".sweeps/verify").glob("*/"))
-    monkeypatch.setattr(module, "run_trial", None)  # it would be called
+    monkeypatch.setattr(module, "run_trials", None)  # it would be called
     assert verify()[1:] == output[1:]
 
 
@@ -244,16 +244,16 @@ def test_a_row_that_differs_on_another_machine_is_not_refused(published):
 
 
 def test_a_run_that_was_interrupted_continues(published, monkeypatch):
-    ran, real = [], module.run_trial
+    ran, real = [], module.run_trials
 
-    def run_trial(trial, *others):
+    def run_trials(trials, *others):
         if len(ran) == 2:
             ran.append("interrupted")
             raise KeyboardInterrupt
-        ran.append(trial.keys[0])
-        return real(trial, *others)
+        ran.append(trials[0].keys[0])
+        return real(trials, *others)
 
-    monkeypatch.setattr(module, "run_trial", run_trial)
+    monkeypatch.setattr(module, "run_trials", run_trials)
     verify(status=130)
     assert verify()[-1] == "4 agree, 0 are undecided, 0 fail"
     ran.remove("interrupted")
@@ -261,14 +261,14 @@ def test_a_run_that_was_interrupted_continues(published, monkeypatch):
 
 
 def test_a_simulation_that_raises_is_one_line_and_the_others_run(published, monkeypatch):
-    real = module.run_trial
+    real = module.run_trials
 
-    def run_trial(trial, *others):
-        if trial.keys == [published[0].key]:
+    def run_trials(trials, *others):
+        if trials[0].keys == [published[0].key]:
             raise ValueError("no such luck")
-        return real(trial, *others)
+        return real(trials, *others)
 
-    monkeypatch.setattr(module, "run_trial", run_trial)
+    monkeypatch.setattr(module, "run_trials", run_trials)
     ended = pfl("ledger", "verify", "small")
     assert ended.returncode == 1
     first = published[0]
@@ -321,7 +321,7 @@ def test_a_project_without_published_records_is_one_line():
 
 @pytest.mark.usefixtures("published")
 def test_nothing_is_computed_again_if_it_cannot_be_written(monkeypatch):
-    monkeypatch.setattr(module, "run_trial", lambda *_: pytest.fail("a run was computed"))
+    monkeypatch.setattr(module, "run_trials", lambda *_: pytest.fail("a run was computed"))
     module.AGAIN.mkdir(parents=True)
     with pytest.raises(InvalidInput, match=r"rows.jsonl is not accepted; expected a file that can be writ"):
         list(module.verify(drawn((), None, 0)))
