@@ -125,17 +125,26 @@ def test_validation_takes_its_share_of_the_training_samples_and_no_test_sample(d
         assert len(search.test[client]) == max(1, np.ceil(0.2 * len(partition.train[client])))
 
 
+def test_no_image_of_a_validation_set_is_among_the_clients_training_samples(digits):
+    repeating = make_partition("dirichlet_client:0.1,size=300", digits, 10)
+    assert any(len(np.unique(own)) < 300 for own in repeating.train)
+    search = repeating.with_validation(0.2, digits.labels)
+    assert all(not np.intersect1d(*lists).size for lists in zip(search.train, search.test, strict=True))
+    assert [len(validation) for validation in search.test] == 10 * [60]
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.5])
 def test_a_validation_share_outside_its_range_is_refused(digits, share):
     with pytest.raises(InvalidInput, match="validation"):
         make_partition("dirichlet:0.1", digits, 20).with_validation(share, digits.labels)
 
 
-def test_a_client_with_one_training_sample_has_none_for_validation(labelled):
+@pytest.mark.parametrize("own", [[0], [0, 0]])
+def test_a_client_with_one_training_sample_has_none_for_validation(labelled, own):
     data = labelled([0, 1] * 20)
-    train, test = (np.array([0]), np.arange(1, 9)), (np.array([9]), np.array([10]))
+    train, test = (np.array(own), np.arange(1, 9)), (np.array([9]), np.array([10]))
     partition = Partition("dirichlet:1", train, test, "")
-    with pytest.raises(InvalidInput, match="client 0"):
+    with pytest.raises(InvalidInput, match="client 0 has only 1"):
         partition.with_validation(0.2, data.labels)
 
 
