@@ -208,7 +208,8 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
         if key[:1].isdecimal():
             raise InvalidInput("partition", spec, "a point in numbers, as in 0.5: a comma begins an option")
         if key in options:
-            raise InvalidInput(key, value, f"one value, not {options[key]} as well")
+            accepted = f"one value, not {options[key]} as well" if options[key] else "the flag only once"
+            raise InvalidInput(key, value or key, accepted)
         options[key] = value
     follows = options.get("seed") == RUN
     if follows:
