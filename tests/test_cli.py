@@ -477,9 +477,9 @@ def test_without_checkpoints_no_trial_begins_that_would_not_end_in_time(tmp_path
     assert [record["config"]["rounds"] for record in records] == [1, 2]
 
 
-def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
-    (tmp_path / "models.pt.partial").symlink_to("/dev/full")
+def test_models_that_cannot_be_saved_cost_no_result(tmp_path, fill_disk):
     models, file = tmp_path / "models.pt", tmp_path / "result.json"
+    fill_disk(models)
     done = pfl("run", *QUICK, "--save", str(models), "--json", str(file))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (

@@ -203,8 +203,8 @@ def test_a_saved_partition_is_as_readable_as_other_files(digits, tmp_path):
     assert (tmp_path / "p.npz").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path):
-    (tmp_path / "p.npz.partial").symlink_to("/dev/full")
+def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path, fill_disk):
+    fill_disk(tmp_path / "p.npz")
     with pytest.raises(InvalidInput, match=r"p\.npz is not accepted; expected a file that can be written"):
         make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
     assert [*tmp_path.iterdir()] == []
