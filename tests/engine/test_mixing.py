@@ -1,6 +1,7 @@
 """Mixing matrices and the store that they act on."""
 
 import copy
+import dataclasses
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_
 from pfl.engine.round import aggregate, dispatch
 from pfl.testing.emulated import DEVICE, emulated
 from tests.methods.toy import after_rounds
+from tests.refusal import refusal
 
 
 def test_dense_rows_read_a_snapshot():
@@ -97,6 +99,31 @@ def test_a_sum_with_a_mask_is_a_sum_element_by_element(server):
 def test_participants_start_from_a_sum(server):
     dispatch(server, {"head.bias": 0.5 * Identity() + 0.5 * Dense(torch.full((2, 6), 1 / 6))})
     assert server.received["head.bias"][:, 0].tolist() == pytest.approx([0.5 + 1.25, 2 + 1.25])
+
+
+def test_own_weights_of_a_start_are_those_of_the_participants(server):
+    shares = torch.full((2, 6), 0.75 / 6)
+    own = Dense(shares, own=torch.tensor([0.25, 0.25]))
+    mask = torch.tensor([[True, False, False, False]] * 2)
+    one_for_all = Dense(shares[:1], own=torch.tensor([0.25]))
+    for matrix in (own, 1.0 * own, Masked(mask, own, one_for_all), dataclasses.replace(own, rows=PRESENT)):
+        dispatch(server, {"head.bias": matrix})
+        start = [[0.75 * 2.5 + 0.25 * client] * 4 for client in (1, 4)]
+        torch.testing.assert_close(server.received["head.bias"], torch.tensor(start).double())
+
+
+@pytest.mark.parametrize("rows", [[0, 1], [4, 1]])
+def test_rows_of_a_start_are_the_participants_in_their_order(server, rows):
+    mixing = {"head.bias": Dense(torch.full((2, 6), 1 / 6), rows=torch.tensor(rows))}
+    complaint = f"a Dense with rows {rows} is not accepted; expected the participants, [1, 4]"
+    assert refusal(dispatch, server, mixing) == f"Local.dispatch: head.bias: {complaint}"
+
+
+def test_own_weights_outside_of_a_mask_are_those_of_the_clients_inside(server):
+    inside = Dense(torch.tensor([[1.0]]), rows=torch.tensor([4]), sources=torch.tensor([1]))
+    outside = Dense(torch.tensor([[0.5]]), sources=torch.tensor([1]), own=torch.tensor([0.5]))
+    aggregate(server, {"head.bias": Masked(torch.tensor([[True, False, False, False]]), inside, outside)})
+    assert server.store["head.bias"][4].tolist() == [11, 12.5, 12.5, 12.5]
 
 
 @pytest.mark.parametrize("mixing", [MEAN, 0.5 * Identity() + 0.5 * MEAN])
