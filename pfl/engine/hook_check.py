@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Matrix, Sent, Sum
 from pfl.engine.returned import check_stacks, check_tensor, name_of, wrong_type
 
 if TYPE_CHECKING:
@@ -147,6 +147,9 @@ class _Check:
             self._require("a DeltaMix with a step", value.step, (count,))
         elif isinstance(value, Sum):
             for _, term in value.terms:
+                if not isinstance(term, Average | Dense | Identity | Masked):
+                    kinds = "a sum of Average, Dense, Identity and Masked"
+                    raise InvalidInput(self.where, f"a sum with a term of type {type(term).__name__}", kinds)
                 self(term)
         elif isinstance(value, Masked) and not all(isinstance(part, Dense) for part in value.parts):
             kinds = " and ".join(type(part).__name__ for part in value.parts)

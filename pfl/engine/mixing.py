@@ -25,7 +25,7 @@ ROW_SUM_TOLERANCE = 1e-6
 
 
 class Summable:
-    """A matrix that can be weighted and added; the result is a `Sum`."""
+    """A matrix that can be weighted and added; the result is a `Sum`, which is refused with a `DeltaMix`."""
 
     def _terms(self) -> tuple[tuple[float, Any], ...]:
         return ((1.0, self),)
@@ -91,7 +91,7 @@ class Dense(Summable):
 
 
 @dataclass(frozen=True)
-class DeltaMix:
+class DeltaMix(Summable):
     """Rows of W over the participants' updates: ``new = start + step * W @ (upload - start)``.
 
     >>> half = DeltaMix(torch.full((2, 2), 0.5), step=torch.ones(2))
@@ -153,7 +153,7 @@ class Sum(Summable):
     After training, `Identity` stands for a participant's trained model and another client's stored one.
 
     Attributes:
-        terms: pairs of w_k, non-negative with sum 1, and W_k, any matrix except `DeltaMix`.
+        terms: pairs of w_k, non-negative with sum 1, and W_k, any matrix except `DeltaMix` and `Sum`.
     """
 
     terms: tuple[tuple[float, Any], ...]

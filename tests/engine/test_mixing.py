@@ -9,7 +9,7 @@ import torch
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.client_store import ClientStore
-from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Sum, check_rows, mix, mixed
 from pfl.engine.round import aggregate, dispatch
 from pfl.testing.emulated import DEVICE, emulated
 from tests.methods.toy import after_rounds
@@ -37,6 +37,7 @@ def test_dense_with_own_weight_changes_only_its_rows():
 
 CLIENTS, PRESENT = 6, torch.tensor([1, 4])
 MEAN = Average(torch.tensor([0.25, 0.75]))
+DELTA = DeltaMix(torch.eye(2), torch.ones(2))
 BLENDED = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
 
 
@@ -150,6 +151,10 @@ def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server, mixing):
         ({"head.bias": Dense(torch.eye(6), own=torch.zeros(1))}, "own weights of shape (1,) .* shape (6,)"),
         ({"head.bias": Dense(torch.eye(2), PRESENT)}, "matrix of shape (2, 2) .* shape (2, 6)"),
         ({"head.bias": 0.5 * MEAN + 0.5 * Dense(torch.eye(3))}, "a Dense with a matrix of shape (3, 3)"),
+        ({"head.bias": 0.5 * DELTA + 0.5 * Identity()}, "a sum with a term of type DeltaMix is not accepted"),
+        ({"head.bias": Sum(((1.0, DELTA),))}, "a sum with a term of type DeltaMix is not accepted"),
+        ({"head.bias": Sum(((1.0, 1.0 * MEAN),))}, "a sum with a term of type Sum is not accepted; expected"),
+        ({"head.bias": Sum(((1.0, torch.ones(1, 4)),))}, "a sum with a term of type Tensor is not accepted"),
         ({"head.bias": DeltaMix(torch.eye(6), torch.ones(6))}, "a DeltaMix with a matrix of shape (6, 6)"),
         ({"head.bias": DeltaMix(torch.eye(2), torch.ones(6))}, "a DeltaMix with a step of shape (6,)"),
         (
