@@ -89,7 +89,6 @@ NEEDS = {
     "class_sets": "the classes of every client, as in toy studies",
     "domain": "a data set with domains, such as domainnet",
     "file": "a JSON file with index lists of every client",
-    "writer": "a data set with writers, such as femnist",
 }
 """What the rules without an example need."""
 
