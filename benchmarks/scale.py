@@ -118,7 +118,7 @@ def measure(scale: Scale) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         data = scale.dataset(Path(name))
         began = time.perf_counter()
-        partition = make_partition("writer", data, None)
+        partition = make_partition("by:writer", data, None)
         partition_seconds = time.perf_counter() - began
         simulate_configs(
             [scale.config],

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from docs.published_runs import PublishedRun, cost, published_runs
-from pfl.core.text import duration
 from pipeline.evidence.answered_claims import AnsweredClaim, answered_claims
+from pipeline.formatting import duration
 from pipeline.report.overview import Group, TableProgress, overview
 from pipeline.report.table_report import environment
 from pipeline.report.verdicts import JUDGED

@@ -6,8 +6,8 @@ from pathlib import Path
 from textwrap import fill
 
 from pfl.core.errors import Conflict, InvalidInput
-from pfl.core.text import points
 from pipeline.compare import columns_here, extension, run_row
+from pipeline.formatting import points
 from pipeline.report.formats import aligned
 from pipeline.report.leaderboard import LEVEL, RULE, Board, board
 from pipeline.report.summary import summarise

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput, check_names
 from pfl.core.files import check_writable
-from pfl.core.text import amount, duration
+from pfl.core.text import amount
+from pipeline.formatting import duration
 from pipeline.report.provenance import out_option
 from pipeline.report.reproduction_page import write_page
 from pipeline.report.summary import summarise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,6 +55,17 @@ if find_spec("ray") is None:
         "test_docs.py",
         "test_examples.py",
     ]
+
+
+@pytest.fixture
+def fill_disk(monkeypatch) -> Callable[[Path], None]:
+    """A function after which the disk is full for the next atomic write of a file."""
+
+    def fill(path: Path) -> None:
+        monkeypatch.setattr("pfl.core.files.token_hex", lambda _: "0")
+        path.with_name(f"{path.name}.partial-0").symlink_to("/dev/full")
+
+    return fill
 
 
 def pytest_configure() -> None:

@@ -467,9 +467,9 @@ def test_a_limit_of_time_without_checkpoints_is_refused(tmp_path):
     assert line == "pfl: error: --minutes: given without --checkpoint DIR; name its folder"
 
 
-def test_models_that_cannot_be_saved_cost_no_result(tmp_path):
-    (tmp_path / "models.pt.partial").symlink_to("/dev/full")
+def test_models_that_cannot_be_saved_cost_no_result(tmp_path, fill_disk):
     models, file = tmp_path / "models.pt", tmp_path / "result.json"
+    fill_disk(models)
     done = pfl("run", *QUICK, "--save", str(models), "--json", str(file))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (

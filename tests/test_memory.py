@@ -2,6 +2,8 @@
 
 from mmap import mmap
 
+import pytest
+
 from pfl.core import memory
 from tests.command import python
 
@@ -22,6 +24,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 
 def test_freed_memory_is_kept_for_the_next_step():
     assert page_faults("memory.keep_freed()") < page_faults("") / 10
+
+
+def test_a_kernel_that_states_no_peak_has_one_all_the_same(monkeypatch, tmp_path):
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nVmRSS:\t300 kB\n")  # as in gVisor
+    stated = memory.peak()
+    monkeypatch.setattr(memory, "STATUS", status)
+    assert memory.peak() == pytest.approx(stated, rel=0.1)
 
 
 def test_a_peak_that_is_forgotten_does_not_count():

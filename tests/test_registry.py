@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core import registry
 from pfl.core.errors import InvalidInput
+from pfl.data.datasets import DATASETS
+from pfl.data.partitions import PARTITIONS
 from pfl.methods import METHODS
 from pfl.models import MODELS, weights_of
-from tests.command import python
+from tests.command import pfl, python
 
 
 def test_a_file_is_a_component():
@@ -60,6 +63,40 @@ def test_a_file_that_does_not_load_is_one_line_with_its_place_and_hides_no_other
     listed = python("-m", "pfl", "methods", cwd=tmp_path)
     assert "\nfedavg " in listed.stdout
     assert re.search(f"^pfl: warning: left out: method: cannot load plugin mine: .*{reason}", listed.stderr)
+
+
+@pytest.mark.parametrize("command", ["models", "datasets", "metrics"])
+def test_a_list_says_which_plugins_do_not_load(command, monkeypatch, tmp_path):
+    for package, source in {
+        "failing": "import nothing_there",
+        "leaving": "raise SystemExit('no licence')",
+    }.items():
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    components = {"models": MODELS, "datasets": DATASETS, "metrics": CLIENT_METRICS}[command]
+    for package in ("failing", "leaving"):
+        point = EntryPoint(f"a_{package}", f"{package}.mine", components.package)
+        monkeypatch.setitem(components._points, f"a_{package}", point)
+    done = pfl(command)
+    assert (
+        "a_failing            (does not load, ModuleNotFoundError, No module named 'nothing_there')\n"
+        in done.stdout
+    )
+    assert "a_leaving            (does not load, SystemExit, no licence)\n" in done.stdout
+    assert done.stdout.count("\n") == len(components)
+
+
+def test_a_rule_that_does_not_load_hides_no_other(monkeypatch):
+    monkeypatch.setitem(
+        PARTITIONS._points, "broken", EntryPoint("broken", "nowhere.at_all", "pfl.data.partitions")
+    )
+    done = pfl("partitions")
+    assert done.stderr.startswith(
+        "pfl: warning: left out: partition: cannot load plugin broken: nowhere.at_all "
+    )
+    assert "\ndirichlet:ALPHA " in done.stdout
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_file_of_a_project_whose_name_cannot_be_imported_is_one_clear_line(tmp_path):

@@ -15,9 +15,9 @@ from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import markdown_table
 from pfl.core.config import Config
 from pfl.core.files import write_text
-from pfl.core.text import csv_text
 from pfl.run.simulate import simulate_configs
 from pfl.run.validation import validated
+from pipeline.formatting import csv_text
 from pipeline.spec.search_space import Search
 from pipeline.sweep.search import Proposer, on_validation
 

@@ -25,8 +25,8 @@ from benchmarks.search.workload import FOLDER, WORKLOADS
 from benchmarks.workload import markdown_table, run
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
-from pfl.core.text import csv_text
 from pfl.methods import METHODS
+from pipeline.formatting import csv_text
 from pipeline.report.plots import COLOURS, as_svg, wide_figure
 from pipeline.svg import Canvas
 

@@ -85,7 +85,12 @@ def partitions() -> None:
     """List the partition rules and their options."""
     from pfl.data.partitions import PARTITIONS
 
-    for name, rule in PARTITIONS.items():
+    for name in PARTITIONS:
+        try:
+            rule = PARTITIONS[name]
+        except InvalidInput as error:  # a plugin that does not load must not hide other rules
+            print(f"pfl: warning: left out: {error}", file=sys.stderr)
+            continue
         argument = f":{rule.argument.upper()}" if rule.argument else ""
         print(f"{name + argument:<24} {PARTITIONS.summary(name)}")
         for option, field in rule.options().items():

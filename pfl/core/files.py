@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, BinaryIO, NamedTuple
 
 from pfl.core.errors import InvalidInput
@@ -20,6 +22,7 @@ from pfl.core.errors import InvalidInput
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 5.0  # while the disk is full
+ABANDONED_SECONDS = 3600.0  # since the last write to a temporary file; its process was killed
 LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the folder
 
 
@@ -27,8 +30,8 @@ LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the 
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file to write to, which replaces ``path`` once it is completely on disk.
 
-    Processes that write the same file take turns. Devices and pipes, such as /dev/stdout, are written to
-    directly.
+    Several processes may write the same file; it is then the one of the last to end. Devices and pipes, such
+    as /dev/stdout, are written to directly.
 
     Raises:
         OSError: it cannot be written; ``path`` is then unchanged.
@@ -38,8 +41,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f"{glob.escape(path.name)}.partial-*"):
+        with suppress(OSError):  # another process has renamed or removed it meanwhile
+            if time.time() - left.lstat().st_mtime > ABANDONED_SECONDS:
+                left.unlink()
     partial = _partial(path)
-    with _locked(partial) as file:
+    with partial.open("w+b") as file:
         try:
             yield file
             file.flush()
@@ -50,26 +57,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def _locked(path: Path) -> BinaryIO:
-    """The empty file ``path``, which no other process writes until it is closed."""
-    while True:
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "w+b")
-        with suppress(OSError):  # on a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                if os.fstat(file.fileno()).st_size:  # left by a process that was killed
-                    file.truncate(0)
-                return file
-        file.close()  # another process has renamed it meanwhile
-
-
 def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _partial(path: Path) -> Path:
-    return path.parent / f"{path.name}.partial"
+    """A new temporary file for ``path``: not every file system has locks for processes to share one."""
+    return path.parent / f"{path.name}.partial-{token_hex(4)}"
 
 
 @contextmanager
@@ -213,7 +207,7 @@ def check_writable(path: Path, parameter: str) -> None:
         parameter: the user's parameter, for errors.
 
     Raises:
-        InvalidInput: ``path``, or the temporary file of `replacing`, cannot be written.
+        InvalidInput: ``path``, or a temporary file of `replacing`, cannot be written.
     """
     with writing(path, parameter):
         path.parent.mkdir(parents=True, exist_ok=True)

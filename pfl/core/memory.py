@@ -20,10 +20,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt
 
 def peak() -> int:
     """Peak resident memory in bytes, since the start or the last `forget_peak`."""
-    if STATUS.exists():
-        # getrusage would start at the parent process's resident memory
-        (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
-        return int(kilobytes) * 1024
+    status = STATUS.read_text() if STATUS.exists() else ""
+    if stated := re.search(r"VmHWM:\s+(\d+) kB", status):  # which gVisor lacks
+        return int(stated[1]) * 1024  # getrusage would start at the parent process's resident memory
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import first_line
 
 T = TypeVar("T")
 
@@ -146,7 +147,8 @@ class Registry(Mapping[str, T]):
         return point.module if point else f"{self.package}.{name}"
 
     def summary(self, name: str) -> str:
-        """The first line of the docstring of the component's file, read without importing it."""
+        """The first line of the docstring of the component's file, read without importing it; of a plugin
+        whose file or package does not load, the reason."""
         return self._declared(name)[0]
 
     def defines(self, name: str, function: str) -> bool:
@@ -160,7 +162,10 @@ class Registry(Mapping[str, T]):
         return hasattr(sys.modules[self[name].__module__], function)
 
     def _declared(self, name: str) -> tuple[str, frozenset[str]]:
-        spec = importlib.util.find_spec(self.module(name))
+        try:
+            spec = importlib.util.find_spec(self.module(name))
+        except (Exception, SystemExit) as error:  # whatever the import of a plugin's package raises
+            return f"(does not load, {type(error).__name__}, {first_line(error)})", frozenset()
         return _declared(spec.origin) if spec and spec.origin else ("", frozenset())
 
     def title(self, name: str) -> str:

@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-LEAST = 0.005  # smaller values round to 0.00
-
-
-def points(value: float) -> str:
-    """An accuracy, a deviation or another quantity, as printed in tables.
-
-    >>> points(82.4051), points(-0.00037)
-    ('82.41', '−0.00037')
-    """
-    shown = f"{value:.2g}" if 0 < abs(value) < LEAST else f"{value:.2f}"
-    return shown.replace("-", "−")
-
-
-def signed(value: float) -> str:
-    """A difference in points.
-
-    >>> signed(-1.889), signed(0.5)
-    ('−1.89', '+0.50')
-    """
-    return f"{value:+.2f}".replace("-", "−")
-
-
-def gain(mean: float, error: float | None) -> str:
-    """A mean difference in points with its standard error, if that is known.
-
-    >>> gain(1.5, 0.25), gain(1.5, None)
-    ('+1.50 ± 0.25', '+1.50')
-    """
-    return signed(mean) if error is None else f"{signed(mean)} ± {points(error)}"
 
 
 def count(value: float) -> str:
@@ -81,20 +49,6 @@ def distinct(prefix: str, columns: Mapping[str, T], taken: Container[str]) -> di
     return {free(name): column for name, column in columns.items()}
 
 
-def duration(seconds: float) -> str:
-    """A duration in readable units.
-
-    >>> duration(153.2)
-    '2 min 33 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
 def first_line(error: BaseException) -> str:
     """The first line of an error's message.
 
@@ -113,17 +67,6 @@ def without_password(text: str) -> str:
     return re.sub(r"//[^/\s]*@", "//", text)
 
 
-def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
-    r"""The text of a CSV file.
-
-    >>> csv_text(("client", "accuracy"), [(0, 81.5), (1, None)])
-    'client,accuracy\n0,81.5\n1,\n'
-    """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()
-
-
 def drawn_text(text: str) -> str:
     r"""A text escaped so that matplotlib draws it unchanged.
 
@@ -134,15 +77,6 @@ def drawn_text(text: str) -> str:
     ('\\$5 and \\$10', '\u200b_mine')
     """
     return ("\u200b" if text[:1] in ("", "_") else "") + text.replace("$", r"\$")
-
-
-def parameters(values: Mapping[str, Any]) -> str:
-    """Hyperparameters on one line.
-
-    >>> parameters({"rho": 0.51234567, "head_epochs": 3})
-    'rho = 0.512, head_epochs = 3'
-    """
-    return ", ".join(f"{name} = {parameter(value)}" for name, value in values.items())
 
 
 def parameter(value: Any) -> str:

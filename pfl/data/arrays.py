@@ -34,8 +34,7 @@ def from_arrays(
             deviation of each feature or channel; tokens (N, ...), non-negative integers; or images, uint8
             (N, C, H, W). The dtype is kept, except for bfloat16, which NumPy lacks: it becomes float32.
         labels: (N,), non-negative integers or class names.
-        columns: arrays (N,) of integers or strings by name, for the partition rules ``by``, ``writer`` and
-            ``domain``.
+        columns: arrays (N,) of integers or strings by name, for the partition rules ``by`` and ``domain``.
         classes: the class names, if ``labels`` are integers.
         n_train: the first ``n_train`` samples are the official training set; by default all.
         name: name of the data set.

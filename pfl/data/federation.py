@@ -58,10 +58,12 @@ class Federation:
         input_scale: str = "normalised",
         held_out: float = 0.0,
     ):
-        self.images = torch.from_numpy(dataset.images).to(device).contiguous()
-        self._file = None
-        if isinstance(dataset.images, np.memmap) and isinstance(dataset.images.base, mmap.mmap):
-            self._file = Path(str(dataset.images.filename)).open("rb", buffering=0)  # noqa: SIM115
+        images, self._file = dataset.images, None
+        if isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap):
+            self._file = Path(str(images.filename)).open("rb", buffering=0)  # noqa: SIM115
+            # Without what the user has written to the mapped pages, as a CPU reads the file and a GPU these.
+            images = np.memmap(str(images.filename), images.dtype, "c", shape=images.shape)
+        self.images = torch.from_numpy(images).to(device).contiguous()
         self.labels = torch.from_numpy(dataset.labels).to(device).contiguous()
         self.classes = len(dataset.classes)
         self.shape = dataset.shape

@@ -76,17 +76,16 @@ class Partition:
             purpose: names the random stream, and the share in errors.
 
         Raises:
-            InvalidInput: the share is not in (0, 1), or a client has only one training sample.
+            InvalidInput: the share is not in (0, 1), or leaves a client without training samples.
         """
         if not 0 < share < 1:
             raise InvalidInput(purpose, share, "a number in (0, 1)")
-        if self.sizes.min() < 2:
-            client = int(self.sizes.argmin())
-            raise InvalidInput(
-                purpose, share, f"two or more training samples in each client; client {client} has only one"
-            )
         _, rule = parse_spec(self.spec)
         train, validation = split(list(self.train), labels, share, rule.seed, purpose)
+        if (client := next((client for client, own in enumerate(train) if not len(own)), None)) is not None:
+            images = len(np.unique(self.train[client]))
+            accepted = f"a share that leaves every client training samples; client {client} has only {images}"
+            raise InvalidInput(purpose, share, accepted)
         return dataclasses.replace(self, train=tuple(train), test=tuple(validation))
 
     def save(self, path: Path) -> None:
@@ -209,7 +208,8 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
         if key[:1].isdecimal():
             raise InvalidInput("partition", spec, "a point in numbers, as in 0.5: a comma begins an option")
         if key in options:
-            raise InvalidInput(key, value, f"one value, not {options[key]} as well")
+            accepted = f"one value, not {options[key]} as well" if options[key] else "the flag only once"
+            raise InvalidInput(key, value or key, accepted)
         options[key] = value
     follows = options.get("seed") == RUN
     if follows:

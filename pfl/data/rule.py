@@ -196,7 +196,8 @@ def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, 
     """Split off ``share`` of each client's samples, class by class, with one random stream per client.
 
     A client with n samples keeps floor(n (1 - share)), at least 1 and at most n - 1 (0 if n = 1). Its classes
-    keep their proportions up to rounding (largest remainder, ties at random).
+    keep their proportions up to rounding (largest remainder, ties at random). If an image that a client has
+    several times is split off, the client keeps no copy of it.
 
     Returns:
         The remaining samples of every client and those split off, in the order of ``parts``.
@@ -212,8 +213,9 @@ def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, 
         rank = np.empty(len(part), np.int64)
         rank[order] = np.arange(len(part)) - np.repeat(np.cumsum(counts) - counts, counts)
         is_kept = rank < quota[label]
-        kept.append(samples[np.sort(place[is_kept])])
-        taken.append(samples[np.sort(place[~is_kept])])
+        own, others = (samples[np.sort(place[chosen])] for chosen in (is_kept, ~is_kept))
+        kept.append(own[~np.isin(own, others)])
+        taken.append(others)
     return kept, taken
 
 

@@ -36,7 +36,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     Args:
         samples: must have a length; each item is ``(image, label)`` or a mapping with ``label`` and either
             ``image`` or ``sample``. Integers and strings under other keys of all mappings are columns, for
-            the partition rules ``by``, ``writer`` and ``domain``. A ``sample`` is an array of floats or
+            the partition rules ``by`` and ``domain``. A ``sample`` is an array of floats or
             tokens as in `pfl.from_arrays` and is kept unchanged, as is a one-dimensional array in a pair. An
             image is an 8-bit Pillow image, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these
             shapes with floats in [0, 1], as from ``ToTensor``, which are rounded to 8 bits. An array whose

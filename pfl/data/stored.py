@@ -19,16 +19,12 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     labels = np.load(folder / "labels.npy")
     fields = {
         # copy-on-write: torch accepts it without a warning, and writes never reach the file
-        "images": np.memmap(
-            folder / "images.bin", meta.get("dtype", "uint8"), "c", shape=(len(labels), *meta["shape"])
-        ),
+        "images": np.memmap(folder / "images.bin", meta["dtype"], "c", shape=(len(labels), *meta["shape"])),
         "labels": labels,
         "n_train": meta["n_train"],
         **{name: tuple(meta[name]) for name in ("classes", "mean", "std")},
-        "columns": {
-            name: np.load(folder / f"column{i}.npy") for i, name in enumerate(meta.get("columns", ()))
-        },
-        "tokens": meta.get("tokens", 0),
+        "columns": {name: np.load(folder / f"column{i}.npy") for i, name in enumerate(meta["columns"])},
+        "tokens": meta["tokens"],
         "checksum": meta["checksum"],
     }
     return fields, meta

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.mixing import Average, DeltaMix, Dense, Masked, Matrix, Sent, Sum
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Matrix, Sent, Sum
 from pfl.engine.returned import check_stacks, check_tensor, name_of, wrong_type
 
 if TYPE_CHECKING:
@@ -126,34 +126,46 @@ class _Check:
 
     def __init__(self, where: str, shape: Shape, server: Server, trained: bool):
         self.where, self.shape, self.trained = where, shape, trained
-        self.participants, self.clients = len(server.participant_ids), server.clients
+        self.present, self.clients = server.participant_ids, server.clients
 
     def __call__(self, value: Any) -> None:
         if isinstance(value, Tensor):
-            rows = {1} if self.trained else {1, self.participants}
-            self._require("a tensor", value, *((count, *self.shape) for count in sorted(rows)))
+            counts = {1} if self.trained else {1, len(self.present)}
+            self._require("a tensor", value, *((count, *self.shape) for count in sorted(counts)))
         elif not isinstance(value, Matrix) or (isinstance(value, Average | DeltaMix) and not self.trained):
             kinds = f"{'Average, DeltaMix, ' if self.trained else ''}Dense, Identity, Masked, Sum or a tensor"
             raise InvalidInput(self.where, f"a value of type {type(value).__name__}", kinds)
         elif isinstance(value, Average):
             self._check_ids("an Average with sources", value.sources)
-            sources = self.participants if value.sources is None else len(value.sources)
+            sources = len(self.present) if value.sources is None else len(value.sources)
             self._require("an Average with weights", value.weights, (sources,))
             if value.own is not None:
                 self._require("an Average with own weight", value.own, ())
         elif isinstance(value, DeltaMix):
-            self._require("a DeltaMix with a matrix", value.matrix, (self.participants, self.participants))
-            self._require("a DeltaMix with a step", value.step, (self.participants,))
+            count = len(self.present)
+            self._require("a DeltaMix with a matrix", value.matrix, (count, count))
+            self._require("a DeltaMix with a step", value.step, (count,))
         elif isinstance(value, Sum):
             for _, term in value.terms:
+                if not isinstance(term, Average | Dense | Identity | Masked):
+                    kinds = "a sum of Average, Dense, Identity and Masked"
+                    raise InvalidInput(self.where, f"a sum with a term of type {type(term).__name__}", kinds)
                 self(term)
         elif isinstance(value, Masked) and not all(isinstance(part, Dense) for part in value.parts):
             kinds = " and ".join(type(part).__name__ for part in value.parts)
             raise InvalidInput(self.where, f"a Masked of {kinds}", "a Masked of two Dense")
         elif isinstance(value, Dense | Masked):
-            self._check_ids(f"a {type(value).__name__} with rows", value.rows, distinct=True)
-            after_training = self.clients if value.rows is None else len(value.rows)
-            self._check_rows(value, after_training if self.trained else self.participants)
+            what, rows = f"a {type(value).__name__} with rows", value.rows
+            self._check_ids(what, rows, distinct=True)
+            if not self.trained and rows is not None and rows.device.type == "cpu":
+                self._check_start(what, rows)
+            after_training = self.clients if rows is None else len(rows)
+            self._check_rows(value, after_training if self.trained else len(self.present))
+
+    def _check_start(self, what: str, rows: Tensor) -> None:
+        present = self.present.tolist()
+        if rows.tolist() != present:
+            raise InvalidInput(self.where, f"{what} {rows.tolist()}", f"the participants, {present}")
 
     def _check_rows(self, matrix: Any, *rows: int) -> None:
         if isinstance(matrix, Masked):

@@ -25,7 +25,7 @@ ROW_SUM_TOLERANCE = 1e-6
 
 
 class Summable:
-    """A matrix that can be weighted and added; the result is a `Sum`."""
+    """A matrix that can be weighted and added; the result is a `Sum`, which is refused with a `DeltaMix`."""
 
     def _terms(self) -> tuple[tuple[float, Any], ...]:
         return ((1.0, self),)
@@ -75,7 +75,8 @@ class Dense(Summable):
 
     Attributes:
         matrix: (R, S) non-negative.
-        rows: (R,) clients whose rows change; `None` means all clients.
+        rows: (R,) clients whose rows change; `None` means all clients or, in `Method.dispatch`, the
+            participants in their order.
         sources: (S,) clients that are read; `None` means all clients.
         own: (R,) weight of the row's own old value; `None` means 0.
         downloads: the total number of models sent to the participants, if they do the mixing; `None` means
@@ -90,7 +91,7 @@ class Dense(Summable):
 
 
 @dataclass(frozen=True)
-class DeltaMix:
+class DeltaMix(Summable):
     """Rows of W over the participants' updates: ``new = start + step * W @ (upload - start)``.
 
     >>> half = DeltaMix(torch.full((2, 2), 0.5), step=torch.ones(2))
@@ -152,7 +153,7 @@ class Sum(Summable):
     After training, `Identity` stands for a participant's trained model and another client's stored one.
 
     Attributes:
-        terms: pairs of w_k, non-negative with sum 1, and W_k, any matrix except `DeltaMix`.
+        terms: pairs of w_k, non-negative with sum 1, and W_k, any matrix except `DeltaMix` and `Sum`.
     """
 
     terms: tuple[tuple[float, Any], ...]
@@ -243,17 +244,23 @@ def per_row(numbers: Tensor, stack: Tensor) -> Tensor:
     return numbers.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
 
 
-def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tensor:
+def mixed(
+    old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum, rows: Tensor | None = None
+) -> Tensor:
     """Apply ``matrix`` to ``old`` (n, *shape), and return the new rows (R, *shape).
 
     A sum of values (1, *shape) gives one row.
+
+    Args:
+        rows: (R,) clients of the rows of a `Dense` or `Masked`; by default as it states.
     """
+    rows = matrix.rows if rows is None else rows
     if isinstance(matrix, Sum):
         new = reduce(torch.add, (weight * _all_rows(old, term) for weight, term in matrix.terms))
-        rows = matrix.rows
         return new if rows is None else new[rows]
     if isinstance(matrix, Masked):
-        return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))
+        inside, outside = (mixed(old, part, rows) for part in matrix.parts)
+        return torch.where(matrix.mask, inside, outside)
     weights = matrix.matrix.to(old.dtype)
     if matrix.sources is not None:
         sources = old[matrix.sources]
@@ -269,7 +276,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tens
         sources = old[:]
     new = (weights @ sources.flatten(1)).view(len(weights), *sources.shape[1:])
     if matrix.own is not None:
-        kept = old[:] if matrix.rows is None else old[matrix.rows]
+        kept = old[:] if rows is None else old[rows]
         new = torch.addcmul(new, per_row(matrix.own, kept), kept)
     return new
 

@@ -75,7 +75,7 @@ def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
     if isinstance(matrix, Identity):
         return server.received[name]
     if isinstance(matrix, Dense | Masked):
-        return mixed(server.store.stacks[name], matrix)
+        return mixed(server.store.stacks[name], matrix, server.participants)
     assert isinstance(matrix, Sum)
     return reduce(torch.add, (weight * _start(server, name, term) for weight, term in matrix.terms))
 

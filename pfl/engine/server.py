@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map, tree_map_
+from torch.utils._pytree import tree_map
 
 from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
@@ -310,7 +310,8 @@ class Server:
         self.positions[task.clients] += torch.tensor(task.batches_consumed())
         self.trained = trained.tensors
         for name, stacks in self.client_state.items():
-            tree_map_(partial(_write, self.participants), stacks, trained.state[name])
+            written = partial(_written, self.participants)
+            self.client_state[name] = tree_map(written, stacks, trained.state[name])
         self.local.write(self.participant_ids, {name: self.trained[name] for name in self.local.stacks})
 
     def _run(self, task: Task) -> Trained:
@@ -400,6 +401,8 @@ def _checked(statistic: Statistic) -> Statistic:
     return sums
 
 
-def _write(rows: Tensor, stack: Tensor, values: Tensor) -> None:
-    """Replace the ``rows`` (K,) of ``stack`` (n, ...) by ``values`` (K, ...)."""
+def _written(rows: Tensor, stack: Tensor, values: Tensor) -> Tensor:
+    """``stack`` (n, ...) with ``values`` (K, ...) in its ``rows`` (K,): in place, unless it was expanded."""
+    stack = stack.contiguous()
     stack[rows] = values
+    return stack

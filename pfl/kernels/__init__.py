@@ -1,7 +1,7 @@
 """Fused CPU kernels in C++, compiled when they are first used.
 
 They are single-threaded, like the trials of a sweep. Without a compiler that supports GCC's vector extensions
-(``CXX``, by default c++ or g++), torch's own operations are used; results agree up to rounding.
+(the command ``CXX``, by default c++ or g++), torch's own operations are used; results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -30,19 +31,26 @@ FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-er
 
 
 @cache
-def compiler() -> str | None:
-    """Path of the C++ compiler; None if there is none."""
-    candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++"]
-    return next((path for name in candidates if name and (path := shutil.which(name))), None)
+def compiler() -> list[str] | None:
+    """The C++ compiler as a command, such as ["ccache", "g++"]; None if there is none."""
+    given = os.environ.get("CXX")
+    try:
+        commands = [["c++"], ["g++"]] if given is None else [shlex.split(given)]
+    except ValueError:  # a quotation mark that is not closed
+        commands = []
+    found = next((command for command in commands if command and shutil.which(command[0])), None)
+    if found is None and given and not given.isspace():
+        log.warning("falling back to slower torch kernels: there is no compiler CXX=%s", given)
+    return found
 
 
 @cache
 def compiler_version() -> str | None:
     """The first line of the compiler's version text; None without a compiler."""
-    program = compiler()
-    if program is None:
+    command = compiler()
+    if command is None:
         return None
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
     return said.partition("\n")[0]
 
 
@@ -52,13 +60,13 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
 
     Returns None if there is no compiler, if it fails, or if the cache folder cannot be written.
     """
-    program = compiler()
-    if program is None:
+    command = compiler()
+    if command is None:
         return None
     source = Path(__file__).with_name(f"{name}.cpp")
     texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]
     defined = [f"-D{key}={value}" for key, value in constants.items()]
-    content = (*texts, *FLAGS, *defined, str(compiler_version()), _processor())
+    content = (*texts, *FLAGS, *command[1:], *defined, str(compiler_version()), _processor())
     key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:20]
     library = cache_root() / "kernels" / f"{name}-{key}.so"
     try:
@@ -66,8 +74,8 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=library.parent) as folder:
                 target = Path(folder) / library.name
-                command = [program, *FLAGS, *defined, str(source), "-o", str(target)]
-                subprocess.run(command, check=True, capture_output=True)
+                options = [*FLAGS, *defined, str(source), "-o", str(target)]
+                subprocess.run([*command, *options], check=True, capture_output=True)
                 target.replace(library)  # atomic: another process may be building the same file
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError) as error:

@@ -59,7 +59,7 @@ def unfit(model: str, shape: Shape, error: Exception) -> InvalidInput:
         accepted = f"a network of images of {described(shape)}"
     else:
         accepted = f"a network of samples of {described(shape)}, such as {fitting(shape)}"
-    return InvalidInput("model", model, f"{accepted} ({first_line(error)})")
+    return InvalidInput("model", model, f"{accepted} ({first_line(error) or type(error).__name__})")
 
 
 def is_image(shape: Shape) -> bool:

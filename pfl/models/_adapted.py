@@ -108,7 +108,7 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
     before = torch.get_rng_state()
     try:
         logits: Tensor = module(_samples(shape))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:  # whatever a forward function raises
         raise unfit(name, shape, error) from None
     finally:
         module.train()

@@ -16,11 +16,11 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_json, write_text
-from pfl.core.text import csv_text
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, follows_run, parse_spec
 from pfl.data.resize import resized
 from pipeline.evidence.citation import read_citation
+from pipeline.formatting import csv_text
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.paths import partition_file, partitions_folder
 from pipeline.spec.table import Table, load_table

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import csv_text
+from pipeline.formatting import csv_text
 from pipeline.spec.csv_file import read_csv
 
 

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pfl.core.text import csv_text, points
 from pipeline.columns import Column, columns_of
+from pipeline.formatting import csv_text, points
 from pipeline.report.pairs import PairedDifference
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.paths import partition_file

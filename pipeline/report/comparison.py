@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import amount, signed
+from pfl.core.text import amount
+from pipeline.formatting import signed
 from pipeline.report.amounts import csv_of
 from pipeline.report.formats import aligned, literal, plain, without_tags
 from pipeline.report.pairs import INTERVAL_RULE, PairedDifference, difference

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pfl.core.text import distinct, points, signed
+from pfl.core.text import distinct
 from pipeline.columns import Column, columns_of
+from pipeline.formatting import points, signed
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.amounts import csv_of, decimals, quantity
 from pipeline.report.moments import MOMENTS, at_moment

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pfl.core.text import amount, distinct, points, signed
+from pfl.core.text import amount, distinct
 from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of
+from pipeline.formatting import points, signed
 from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, at_moment

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.core.text import amount, points
+from pfl.core.text import amount
+from pipeline.formatting import points
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
 from pipeline.report.summary import Entry, Summary

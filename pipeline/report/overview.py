@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pfl.core.text import amount, signed
+from pfl.core.text import amount
+from pipeline.formatting import signed
 from pipeline.report.agreement import CellOutcome, Tally, firmness, outcomes
 from pipeline.report.formats import literal
 from pipeline.report.moments import MOMENTS

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pfl.core.text import amount, signed
+from pfl.core.text import amount
 from pfl.run.trials import Record
+from pipeline.formatting import signed
 from pipeline.report.summary import Entry
 from pipeline.spec.reported import Evaluation
 from pipeline.store.scores import reported, weight

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pfl.core.text import amount, duration
+from pfl.core.text import amount
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import follows_run
 from pfl.data.resize import resized
 from pfl.engine.result import Hardware
 from pfl.run.trials import Record
+from pipeline.formatting import duration
 from pipeline.report.summary import Summary
 from pipeline.spec.cells import cells
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pfl.core.text import duration
+from pipeline.formatting import duration
 from pipeline.report.agreement import answer, coverage, tally
 from pipeline.report.amounts import csv_of
 from pipeline.report.notices import incomparable, notices, small_print

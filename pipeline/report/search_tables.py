@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from pfl.core.hyper import Hyperparameter
-from pfl.core.text import amount, csv_text, distinct, gain, parameter
+from pfl.core.text import amount, distinct, parameter
 from pfl.methods import METHODS
 from pipeline.columns import COLUMNS
+from pipeline.formatting import csv_text, gain
 from pipeline.report.formats import grouped
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells

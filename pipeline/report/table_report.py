@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.files import folder_lock, remove_others, write_text, writing
-from pfl.core.text import count, gain, parameters, points, signed
+from pfl.core.text import count
 from pipeline.columns import columns_of
+from pipeline.formatting import gain, parameters, points, signed
 from pipeline.report import (
     agreement,
     formats,

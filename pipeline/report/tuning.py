@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pfl.core.text import signed
+from pipeline.formatting import signed
 from pipeline.report.pairs import mean_difference
 from pipeline.report.summary import Entry, Summary
 from pipeline.store.scores import gain

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pfl.core.text import points
+from pipeline.formatting import points
 from pipeline.report.amounts import csv_of
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.refusals import Refusal

@@ -14,8 +14,8 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.hyper import Hyperparameter
-from pfl.core.text import csv_text
 from pipeline.algorithms import ALGORITHMS
+from pipeline.formatting import csv_text
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.csv_file import number, read_csv
 from pipeline.spec.extends import lineage

@@ -16,7 +16,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput, check_names
-from pfl.core.text import amount, signed
+from pfl.core.text import amount
+from pipeline.formatting import signed
 from pipeline.spec.claims import Claim, Finding
 
 Place = tuple[str, str]

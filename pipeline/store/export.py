@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import gain
+from pipeline.formatting import gain
 from pipeline.spec.search_space import PINNED_TRIAL, TRAINING
 from pipeline.spec.yaml import dumped
 from pipeline.store.results import CellResult, Results

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pfl.core.files import write_text
-from pfl.core.text import csv_text
+from pipeline.formatting import csv_text
 from pipeline.spec.csv_file import read_csv
 
 FILE = Path("results/ledger/refused.csv")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pfl.core.text import amount, points, signed
+from pfl.core.text import amount
 from pfl.engine.metrics import AVERAGES, Evaluated
 from pfl.run.trials import Record
+from pipeline.formatting import points, signed
 
 Verdict = Literal["agrees", "undecided", "fails"]
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pfl.core.text import duration
 from pfl.run.trials import Trial
+from pipeline.formatting import duration
 from pipeline.store.heartbeat import reached
 from pipeline.store.scores import score
 from pipeline.sweep.estimate import Running, TimeLeft

@@ -12,8 +12,9 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from pfl.core.config import Config
-from pfl.core.text import amount, duration
+from pfl.core.text import amount
 from pfl.run.trials import Trial
+from pipeline.formatting import duration
 from pipeline.spec.cells import cells
 from pipeline.spec.fingerprints import images
 from pipeline.spec.search_space import search_seeds

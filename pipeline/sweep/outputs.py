@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.files import write_text
-from pfl.core.text import csv_text, first_line
+from pfl.core.text import first_line
+from pipeline.formatting import csv_text
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table
 from pipeline.store.results import Results, save_results

@@ -14,7 +14,7 @@ from pfl.core.config import Execution
 from pfl.core.errors import Missing, check_names
 from pfl.core.files import append_lines, check_writable, read_lines
 from pfl.core.lazy import torch
-from pfl.core.text import amount, duration
+from pfl.core.text import amount
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_division
 from pfl.engine.result import hardware, versions
@@ -22,6 +22,7 @@ from pfl.run.errors import cause_of
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, checksum_of, run_trials
 from pfl.run.validation import of_record
+from pipeline.formatting import duration
 from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.records import Position, read_heads, read_record

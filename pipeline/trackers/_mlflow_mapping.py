@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from pfl.core.text import csv_text
 from pfl.run.trials import Record
+from pipeline.formatting import csv_text
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.store.results import CellResult

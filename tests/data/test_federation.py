@@ -52,6 +52,13 @@ def test_kernels_find_images_in_their_order_whatever_that_in_memory(partition):
     assert torch.equal(federation.images, torch.from_numpy(dataset.images))
 
 
+def test_an_edit_of_mapped_images_counts_on_no_device(dataset, mapped, partition):
+    mapped.images[:] = 0
+    federation = Federation(mapped, partition, torch.device("cpu"), torch.float32)
+    assert torch.equal(federation.images, torch.from_numpy(dataset.images))  # copied to a GPU
+    assert torch.equal(federation.batch(torch.tensor([3]))[0], batch(dataset, partition, [3])[0])
+
+
 def test_a_part_of_mapped_images_is_that_part(dataset, mapped, partition):
     part = dataclasses.replace(mapped, images=mapped.images[10:])
     images, _ = batch(part, partition, [0, 4])

@@ -51,6 +51,10 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:0.1,seed=runs", "seed: runs is not accepted"),
         ("file:p.json,seed=run", "seed: run is not accepted; expected a number, because the lists of a file"),
         ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),
+        (
+            "dirichlet:0.1,unstratified,unstratified",
+            "unstratified is not accepted; expected the flag only once",
+        ),
         ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
         ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
@@ -125,17 +129,26 @@ def test_validation_takes_its_share_of_the_training_samples_and_no_test_sample(d
         assert len(search.test[client]) == max(1, np.ceil(0.2 * len(partition.train[client])))
 
 
+def test_no_image_of_a_validation_set_is_among_the_clients_training_samples(digits):
+    repeating = make_partition("dirichlet_client:0.1,size=300", digits, 10)
+    assert any(len(np.unique(own)) < 300 for own in repeating.train)
+    search = repeating.with_validation(0.2, digits.labels)
+    assert all(not np.intersect1d(*lists).size for lists in zip(search.train, search.test, strict=True))
+    assert [len(validation) for validation in search.test] == 10 * [60]
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.5])
 def test_a_validation_share_outside_its_range_is_refused(digits, share):
     with pytest.raises(InvalidInput, match="validation"):
         make_partition("dirichlet:0.1", digits, 20).with_validation(share, digits.labels)
 
 
-def test_a_client_with_one_training_sample_has_none_for_validation(labelled):
+@pytest.mark.parametrize("own", [[0], [0, 0]])
+def test_a_client_with_one_training_sample_has_none_for_validation(labelled, own):
     data = labelled([0, 1] * 20)
-    train, test = (np.array([0]), np.arange(1, 9)), (np.array([9]), np.array([10]))
+    train, test = (np.array(own), np.arange(1, 9)), (np.array([9]), np.array([10]))
     partition = Partition("dirichlet:1", train, test, "")
-    with pytest.raises(InvalidInput, match="client 0"):
+    with pytest.raises(InvalidInput, match="client 0 has only 1"):
         partition.with_validation(0.2, data.labels)
 
 
@@ -190,8 +203,8 @@ def test_a_saved_partition_is_as_readable_as_other_files(digits, tmp_path):
     assert (tmp_path / "p.npz").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path):
-    (tmp_path / "p.npz.partial").symlink_to("/dev/full")
+def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path, fill_disk):
+    fill_disk(tmp_path / "p.npz")
     with pytest.raises(InvalidInput, match=r"p\.npz is not accepted; expected a file that can be written"):
         make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
     assert [*tmp_path.iterdir()] == []

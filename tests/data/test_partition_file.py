@@ -202,6 +202,7 @@ def changed(content: dict, **values: object) -> dict:
         (changed(FL_BENCH, data_indices={"0": [0, 1]}), "a JSON array"),
         (changed(PFLLIB, **{SIZES: None}), f"a key '{SIZES}' as well"),
         (changed(PFLLIB, num_clients=3), "num_clients 3"),
+        ({"num_clients": 0, SIZES: []}, "at least one client"),
         (changed(PFLLIB, **{SIZES: [[[0, 6]], [[1, 2]]]}), "label 0"),
         (changed(PFLLIB, **{SIZES: [[[7, 2]], [[1, 2]]]}), "label 7"),
         (changed(PFLLIB, **{SIZES: [[[0, 1]], [[1, 2]]]}), "two samples"),

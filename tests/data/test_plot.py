@@ -40,7 +40,7 @@ def test_bars_are_the_training_and_test_samples(data):
 
 def test_of_thousands_of_clients_some_are_drawn_and_the_title_says_so(labelled):
     data = labelled(np.arange(8000) % 10, columns={"writer": np.arange(8000) // 4})
-    figure = plot(make_partition("writer", data, None), data.labels, data.classes, title="Writers")
+    figure = plot(make_partition("by:writer", data, None), data.labels, data.classes, title="Writers")
     assert figure.get_suptitle() == "Writers, 120 of 2000 clients"
     assert len(figure.axes[0].containers[0]) == 120
 

@@ -435,14 +435,14 @@ def test_a_part_without_a_client_s_only_class_is_named(part, labels, labelled):
 
 
 @pytest.mark.parametrize(
-    ("rule", "needs"), [("dirichlet_client:0.1", "test set"), ("writer", "writers"), ("domain", "domains")]
+    ("rule", "needs"), [("dirichlet_client:0.1", "test set"), ("by:writer", "columns"), ("domain", "domains")]
 )
 def test_a_data_set_without_what_a_rule_reads_is_refused(rule, needs, labelled):
     with pytest.raises(InvalidInput, match=needs):
         make_partition(rule, labelled([0, 1] * 500), 4)
 
 
-# ---- F, G: writer, domain ------------------------------------------------------------------------------
+# ---- G: domain -----------------------------------------------------------------------------------------
 
 
 def test_every_client_has_one_domain_and_every_domain_equally_many_clients(data):

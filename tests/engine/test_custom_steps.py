@@ -40,6 +40,37 @@ def test_a_client_s_networks_have_its_parameters_before_and_after_a_gradient(
     assert run.metrics.rounds[-1].train_loss == pytest.approx(0, abs=1e-9)
 
 
+def test_a_state_that_was_expanded_is_each_client_s_own(backend):
+    class Counting(pfl.Method):
+        """Every client counts its steps."""
+
+        def initialise(self, server):
+            server.client_state["steps"] = torch.tensor(0.0).expand(server.clients)
+
+        def phases(self, server):
+            return (Phase(step=self.counted),)
+
+        def counted(self, client, *_):
+            return Step({}, torch.zeros(()), {"steps": client.state["steps"] + 1})
+
+    (run,) = pfl.simulate(
+        Counting,
+        clients=4,
+        participation=1.0,
+        rounds=1,
+        epochs=1,
+        execution=Execution(backend=backend),
+        batch_size=8,
+        measure=lambda server, _: torch.stack(
+            [server.client_state["steps"].double(), server.steps(server.client_ids, Phase())]
+        ).tolist(),
+        progress=False,
+    )
+    counted, steps = run.measurements[-1]
+    assert counted == steps
+    assert len(set(steps)) > 1
+
+
 @pytest.mark.parametrize(
     ("state", "complaint"),
     [

@@ -106,7 +106,7 @@ def test_a_continued_simulation_stops_where_one_of_as_many_rounds_does(first, da
 
 def test_a_client_with_one_sample_is_named(dataset, partition):
     few = dataclasses.replace(partition, train=(partition.train[0][:1], *partition.train[1:]))
-    expected = "two or more training samples in each client; client 0 has only one"
+    expected = "a share that leaves every client training samples; client 0 has only 1"
     with pytest.raises(InvalidInput, match=f"^stop_share: 0.25 is not accepted; expected {expected}$"):
         simulate(FLAT, dataset, few)
 

@@ -1,6 +1,7 @@
 """Mixing matrices and the store that they act on."""
 
 import copy
+import dataclasses
 import re
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.client_store import ClientStore
-from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Sum, check_rows, mix, mixed
 from pfl.engine.round import aggregate, dispatch
 from pfl.testing.emulated import DEVICE, emulated
 from tests.methods.toy import after_rounds
+from tests.refusal import refusal
 
 
 def test_dense_rows_read_a_snapshot():
@@ -35,6 +37,7 @@ def test_dense_with_own_weight_changes_only_its_rows():
 
 CLIENTS, PRESENT = 6, torch.tensor([1, 4])
 MEAN = Average(torch.tensor([0.25, 0.75]))
+DELTA = DeltaMix(torch.eye(2), torch.ones(2))
 BLENDED = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
 
 
@@ -99,6 +102,31 @@ def test_participants_start_from_a_sum(server):
     assert server.received["head.bias"][:, 0].tolist() == pytest.approx([0.5 + 1.25, 2 + 1.25])
 
 
+def test_own_weights_of_a_start_are_those_of_the_participants(server):
+    shares = torch.full((2, 6), 0.75 / 6)
+    own = Dense(shares, own=torch.tensor([0.25, 0.25]))
+    mask = torch.tensor([[True, False, False, False]] * 2)
+    one_for_all = Dense(shares[:1], own=torch.tensor([0.25]))
+    for matrix in (own, 1.0 * own, Masked(mask, own, one_for_all), dataclasses.replace(own, rows=PRESENT)):
+        dispatch(server, {"head.bias": matrix})
+        start = [[0.75 * 2.5 + 0.25 * client] * 4 for client in (1, 4)]
+        torch.testing.assert_close(server.received["head.bias"], torch.tensor(start).double())
+
+
+@pytest.mark.parametrize("rows", [[0, 1], [4, 1]])
+def test_rows_of_a_start_are_the_participants_in_their_order(server, rows):
+    mixing = {"head.bias": Dense(torch.full((2, 6), 1 / 6), rows=torch.tensor(rows))}
+    complaint = f"a Dense with rows {rows} is not accepted; expected the participants, [1, 4]"
+    assert refusal(dispatch, server, mixing) == f"Local.dispatch: head.bias: {complaint}"
+
+
+def test_own_weights_outside_of_a_mask_are_those_of_the_clients_inside(server):
+    inside = Dense(torch.tensor([[1.0]]), rows=torch.tensor([4]), sources=torch.tensor([1]))
+    outside = Dense(torch.tensor([[0.5]]), sources=torch.tensor([1]), own=torch.tensor([0.5]))
+    aggregate(server, {"head.bias": Masked(torch.tensor([[True, False, False, False]]), inside, outside)})
+    assert server.store["head.bias"][4].tolist() == [11, 12.5, 12.5, 12.5]
+
+
 @pytest.mark.parametrize("mixing", [MEAN, 0.5 * Identity() + 0.5 * MEAN])
 def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server, mixing):
     with pytest.raises(InvalidInput, match=r"^\w+\.dispatch: head.bias: a value of type Average is"):
@@ -123,6 +151,10 @@ def test_a_dispatch_cannot_mix_what_is_not_trained_yet(server, mixing):
         ({"head.bias": Dense(torch.eye(6), own=torch.zeros(1))}, "own weights of shape (1,) .* shape (6,)"),
         ({"head.bias": Dense(torch.eye(2), PRESENT)}, "matrix of shape (2, 2) .* shape (2, 6)"),
         ({"head.bias": 0.5 * MEAN + 0.5 * Dense(torch.eye(3))}, "a Dense with a matrix of shape (3, 3)"),
+        ({"head.bias": 0.5 * DELTA + 0.5 * Identity()}, "a sum with a term of type DeltaMix is not accepted"),
+        ({"head.bias": Sum(((1.0, DELTA),))}, "a sum with a term of type DeltaMix is not accepted"),
+        ({"head.bias": Sum(((1.0, 1.0 * MEAN),))}, "a sum with a term of type Sum is not accepted; expected"),
+        ({"head.bias": Sum(((1.0, torch.ones(1, 4)),))}, "a sum with a term of type Tensor is not accepted"),
         ({"head.bias": DeltaMix(torch.eye(6), torch.ones(6))}, "a DeltaMix with a matrix of shape (6, 6)"),
         ({"head.bias": DeltaMix(torch.eye(2), torch.ones(6))}, "a DeltaMix with a step of shape (6,)"),
         (

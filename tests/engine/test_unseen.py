@@ -169,7 +169,7 @@ def test_a_client_with_one_sample_is_named_by_its_place_in_the_partition(options
     train = list(partition.train)
     train[own] = train[own][:1]
     for seed in range(3):
-        with pytest.raises(InvalidInput, match=f"client {own} has only one"):
+        with pytest.raises(InvalidInput, match=f"client {own} has only 1"):
             metrics_of(replace(CONFIG, **options), dataset, replace(partition, train=tuple(train)), seed=seed)
 
 

@@ -129,8 +129,8 @@ def test_a_checkpoint_of_an_earlier_version_is_one_line(change, lacks, interrupt
     assert line.endswith(f"as it has no {lacks!r}; use an empty folder" if lacks else "; use an empty folder")
 
 
-def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, caplog):
-    (tmp_path / f"{CHECKPOINT}.partial").symlink_to("/dev/full")
+def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, fill_disk, caplog):
+    fill_disk(tmp_path / CHECKPOINT)
     assert run().metrics == whole.metrics
     assert "no checkpoint could be written (No space left on device)" in caplog.text
 

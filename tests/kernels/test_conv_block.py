@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -437,7 +438,7 @@ def test_networks_whose_planes_nothing_pools_are_torchs(monkeypatch):
 def no_compiler(request, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", request.param)
     monkeypatch.setenv("PFL_CACHE", str(tmp_path))
-    cached = (kernels.compiler, kernels.compiled, module._library, module.tiles)
+    cached = (kernels.compiler, kernels.compiler_version, kernels.compiled, module._library, module.tiles)
     for function in cached:
         function.cache_clear()
     yield
@@ -460,6 +461,21 @@ def test_without_a_compiler_torch_does_it(name):
 def test_a_compiler_that_fails_is_a_warning(no_compiler, caplog):  # noqa: ARG001
     assert kernels.compiled("im2col") is None
     assert "falling back to slower torch kernels: im2col.cpp cannot be compiled" in caplog.text
+
+
+@pytest.mark.parametrize("no_compiler", ["none-such", "none-such -m64", "g++ '"], indirect=True)
+def test_a_compiler_that_is_not_there_is_a_warning(no_compiler, caplog):  # noqa: ARG001
+    for _ in range(2):
+        assert kernels.compiler() is None
+    (record,) = caplog.records
+    assert record.message.startswith("falling back to slower torch kernels: there is no compiler CXX=")
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+@pytest.mark.parametrize("no_compiler", ["g++ -Wall", "env g++"], indirect=True)
+def test_a_compiler_is_a_command(no_compiler):  # noqa: ARG001
+    assert kernels.compiled("read_rows") is not None
+    assert "g++" in kernels.compiler_version()
 
 
 @needs_kernels

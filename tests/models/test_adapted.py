@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torchvision.models import VisionTransformer
 
 import pfl
 from pfl.core.errors import InvalidInput
@@ -130,6 +131,15 @@ class Random(Ordinary):
         return super().forward(F.dropout(x, 0.5, self.training))
 
 
+class Failing(Ordinary):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def forward(self, _):
+        raise self.error
+
+
 class Scalar(nn.Module):
     def __init__(self):
         super().__init__()
@@ -175,6 +185,12 @@ def flat(*layers):
         (lambda *_: Network(nn.Identity(), nn.Linear(16, CLASSES)), r"with 4 logits, not \(1, 16, 4\)"),
         (lambda *_: Network(nn.Flatten(), flat(nn.Linear(256, CLASSES))), "nn.Linear, not a Sequential"),
         (lambda *_: Several(), "a network that returns logits, not a tuple"),
+        (
+            lambda *_: VisionTransformer(32, 4, 1, 2, 16, 16, num_classes=CLASSES),
+            r"a network of images of 1x16x16 \(Wrong image height! Expected 32 but got 16!\)",
+        ),
+        (lambda *_: Failing(AttributeError("no x")), r"a network of images of 1x16x16 \(no x\)"),
+        (lambda *_: Failing(AssertionError()), r"a network of images of 1x16x16 \(AssertionError\)"),
         (lambda *_: Tied(), "share no weights"),
         (lambda *_: Network(Tied(), nn.Linear(CLASSES, CLASSES)), "share no weights"),
         (lambda *_: Random(), "random in nn.Dropout only"),

@@ -24,7 +24,7 @@ RULES = {
     "pathological": ("pathological", "blocks", "classes_client"),
     "iid": ("classes_iid",),
     "noniid_classes": ("classes_noniid",),
-    "natural": ("writer",),
+    "natural": ("by",),
     "domain": ("domain",),
     "label_subsets": ("class_sets",),
 }

@@ -114,7 +114,7 @@ BROKEN = {
     "determinism": (Legacy, "two calls give two partitions"),
     "unchanged_data": (Sorting, "labels of the data set has changed"),
     "file": (NumberedNotes, "the loaded partition differs"),
-    "validation": (Single, "validation: .* client 0 has only one"),
+    "validation": (Single, "validation: .* client 0 has only 1"),
     "clients": (AnyNumber, "0 clients are accepted"),
     "scarcity": (Dividing, "ValueError: cannot reshape"),
 }

@@ -106,6 +106,8 @@ class File(Rule):
         read = next((read for key, read in self._readers().items() if key in document), self._own)
         content = read(document)
         names = content.counts or content.indices
+        if not names:
+            raise self._wrong("a list of no clients", "at least one client")
         if clients not in (None, len(names)):
             raise InvalidInput("clients", clients, f"{len(names)}, the number of clients in {self.path}")
         if long := next((name for name in names if len(name) > LONGEST), None):
@@ -176,8 +178,6 @@ class File(Rule):
             indices[str(client)] = self._parts(f"data_indices of client {client}", own)
         if any("all" in parts for parts in indices.values()):
             raise self._wrong("data_indices", 'a list of {"train": [...], "test": [...]}')
-        if not indices:
-            raise self._wrong("data_indices", "at least one client")
         return FileContent(indices, {})
 
     def _pfllib(self, document: dict[str, Any]) -> FileContent:

@@ -334,7 +334,7 @@ def test_a_client_with_one_training_sample_is_found_out_before_a_search(edit):
     edit('  two: "pathological:2"', '  two: "file:lists.json"')
     edit("clients: 5\n", "clients: 1\n")
     Path("lists.json").write_text(json.dumps({"0": {"train": [0], "test": [1]}}))
-    expected = r"setting two: search.validation: 0.2 .*client 0 has only one$"
+    expected = r"setting two: search.validation: 0.2 .*client 0 has only 1$"
     with pytest.raises(InvalidInput, match=expected):
         preparation.partition("small")
     edit("search: {trials: 4}\n", "")

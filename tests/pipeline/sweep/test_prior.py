@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pfl.core.text import csv_text
+from pipeline.formatting import csv_text
 from pipeline.spec.cells import cells
 from pipeline.spec.prior import PriorTrial, imported_trials, prior_file, prior_text
 from pipeline.spec.search_space import Search
