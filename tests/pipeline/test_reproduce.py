@@ -11,6 +11,7 @@ import pytest
 
 from pfl.core.config import CHECKPOINT
 from pfl.run.trials import Trial
+from pipeline.spec.prior import PriorTrial, prior_file, prior_text
 from pipeline.spec.table import load_table
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.store.ledger import Ledger
@@ -143,6 +144,13 @@ def test_what_the_ledger_has_costs_nothing_and_is_shown_as_such(ran):
     assert ran == []
     assert "| reproduced |  | 2 |  |" in page()
     assert (cells()["dir/fedper"]["runs_computed"], cells()["dir/fedper"]["runs_from_ledger"]) == ("0", "2")
+
+
+def test_trials_imported_for_the_search_do_not_matter():
+    trial = PriorTrial("dir/fedavg", 1.0, {"lr": 0.1}, "other, trial 1")
+    prior_file("small").write_text(prior_text([trial]))
+    done = pfl("reproduce", "small", "--hours", "0.1")
+    assert done.returncode == 0, done.stderr
 
 
 def test_columns_that_are_not_selected_are_named_and_cost_nothing(ran):
