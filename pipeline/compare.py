@@ -17,6 +17,7 @@ from pipeline.spec.table import Subset, load_table
 from pipeline.spec.yaml import dumped
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.collection import collect, results_of
+from pipeline.sweep.environment import check_environment
 from pipeline.sweep.preparation import available_settings, download, partition
 from pipeline.sweep.train_sweep import sweep
 
@@ -128,6 +129,7 @@ def run_row(name: str, row: str, settings: Collection[str]) -> None:
     part = whole.part(subset)
     for warning in check_runs(name, part, whole=whole):
         log.warning("%s: %s", name, warning)
+    check_environment()
     download(name, part)
     partition(name, part)
     if failed := sweep(name, subset):

@@ -19,6 +19,7 @@ from pipeline.store.results import failures
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
+from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import dry_runs
 from pipeline.sweep.preparation import available_settings, download, partition
 from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan, time_of
@@ -59,6 +60,8 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
     check_writable(folder / "README.md", "--out")
     for warning in check_runs(name, part, whole=whole):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
+    if hours:
+        check_environment()
     with table_lock(name), stoppable(name):
         _prepare(name, part)
         began = time.monotonic()

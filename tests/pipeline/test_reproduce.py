@@ -220,6 +220,12 @@ def test_a_mistake_is_one_line_and_nothing_is_run(ran, arguments, said):
     assert ran == []
 
 
+def test_an_unknown_tracker_is_one_line_before_any_compute(monkeypatch):
+    monkeypatch.setenv("PFL_TRACKER", "mlfow")
+    assert "tracker: mlfow is not accepted" in pfl("reproduce", "small", "--hours", "1").stderr
+    assert not Path("data").exists()
+
+
 def test_a_table_without_published_numbers_is_one_line(edit):
     edit('published: {paper: mine, table: "1", seeds: 2}\n', "")
     expected = "table: small is not accepted; expected a table with published numbers that can be compared"
