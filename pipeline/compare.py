@@ -18,7 +18,7 @@ from pipeline.spec.yaml import dumped
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.collection import collect, results_of
 from pipeline.sweep.environment import check_environment
-from pipeline.sweep.preparation import available_settings, download, partition
+from pipeline.sweep.preparation import columns_here, download, partition
 from pipeline.sweep.train_sweep import sweep
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def compared(
     (base,) = tables
     known = load_table(base)
     check_names("settings", settings, known.settings)
-    chosen = list(settings) or columns_here(base)
+    chosen = list(settings) or columns_here(base, known)
     name = with_method(base, method)
     run_row(name, method, chosen)
     return compare_rows(summarise(results_of(name)), method, chosen)
@@ -104,18 +104,6 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
     if lacking := [row for row in table.row_labels if row not in rows]:
         log.warning("%s lacks rows that %s has: %s", file, base, ", ".join(lacking))
     return name
-
-
-def columns_here(name: str) -> list[str]:
-    """The settings of a table whose data are available.
-
-    Raises:
-        InvalidInput: no data are available.
-    """
-    if not (settings := available_settings(load_table(name))):
-        accepted = f"a table with data here; `pfl stage download {name}` fetches them"
-        raise InvalidInput("table", name, accepted)
-    return settings
 
 
 def run_row(name: str, row: str, settings: Collection[str]) -> None:

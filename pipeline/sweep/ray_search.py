@@ -200,10 +200,9 @@ class Worker(tune.Trainable):
         )
         try:
             _import_simulator()
-            dataset = _dataset(first.dataset, self._job.source)
-            partition = _division(
-                first.table, first.partition_name, first.partition, first.clients, first.seeds
-            )
+            name, source = first.dataset, self._job.source
+            dataset = _dataset(name, source)
+            partition = _division(name, source, first.partition, first.clients, first.seeds)
             tell = heartbeat.heartbeat_writer(trials)
             return [*run_trials(trials, dataset, partition, execution, tell)]
         except Edited:
@@ -232,7 +231,9 @@ def _dataset(name: str, source: str | None) -> Dataset:
 
 
 @cache
-def _division(table: str, name: str, spec: str, clients: int | None, seeds: tuple[int, ...]) -> Division:
-    from pipeline.store.stage_files import load_division
+def _division(
+    name: str, source: str | None, spec: str, clients: int | None, seeds: tuple[int, ...]
+) -> Division:
+    from pfl.data.partition import make_division
 
-    return load_division(table, name, spec, clients, seeds)
+    return make_division(spec, _dataset(name, source), clients, seeds)
