@@ -17,7 +17,8 @@ from pipeline.spec.table import Subset, load_table
 from pipeline.spec.yaml import dumped
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.collection import collect, results_of
-from pipeline.sweep.preparation import available_settings, download, partition
+from pipeline.sweep.environment import check_environment
+from pipeline.sweep.preparation import columns_here, download, partition
 from pipeline.sweep.train_sweep import sweep
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def compared(
     (base,) = tables
     known = load_table(base)
     check_names("settings", settings, known.settings)
-    chosen = list(settings) or columns_here(base)
+    chosen = list(settings) or columns_here(base, known)
     name = with_method(base, method)
     run_row(name, method, chosen)
     return compare_rows(summarise(results_of(name)), method, chosen)
@@ -105,18 +106,6 @@ def extension(name: str, base: str, method: str, changes: Mapping[str, Any]) -> 
     return name
 
 
-def columns_here(name: str) -> list[str]:
-    """The settings of a table whose data are available.
-
-    Raises:
-        InvalidInput: no data are available.
-    """
-    if not (settings := available_settings(load_table(name))):
-        accepted = f"a table with data here; `pfl stage download {name}` fetches them"
-        raise InvalidInput("table", name, accepted)
-    return settings
-
-
 def run_row(name: str, row: str, settings: Collection[str]) -> None:
     """Run the pending simulations of a row, and write `results/<table>/` with everything in the ledger.
 
@@ -128,6 +117,7 @@ def run_row(name: str, row: str, settings: Collection[str]) -> None:
     part = whole.part(subset)
     for warning in check_runs(name, part, whole=whole):
         log.warning("%s: %s", name, warning)
+    check_environment()
     download(name, part)
     partition(name, part)
     if failed := sweep(name, subset):

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 
 from pfl.core.errors import Conflict, InvalidInput
-from pipeline.compare import columns_here, extension, run_row
+from pipeline.compare import extension, run_row
 from pipeline.formatting import points
 from pipeline.report.formats import aligned
 from pipeline.report.leaderboard import LEVEL, RULE, Board, board
@@ -15,6 +15,7 @@ from pipeline.report.table_report import write_report
 from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
 from pipeline.sweep.collection import assembled, results_of
+from pipeline.sweep.preparation import columns_here
 
 
 def add(base: str, method: str) -> tuple[Board, Path]:
@@ -32,7 +33,7 @@ def add(base: str, method: str) -> tuple[Board, Path]:
         boards = [name for name in table_names() if load_table(name).report == "leaderboard"]
         new = "a leaderboard, as in a project of `pfl init FOLDER --table leaderboard-digits --results`"
         raise InvalidInput("--table", base, ", ".join(boards) or new)
-    settings = columns_here(base)
+    settings = columns_here(base, table)
     if not ((known := assembled(base)) and board(summarise(known))):
         accepted = (
             f"a table whose runs are in results/ledger/; `pfl init --table {base} --results` copies them"

@@ -21,12 +21,13 @@ from pipeline.store.results import failures
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
+from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import dry_runs
-from pipeline.sweep.preparation import available_settings, download, partition
+from pipeline.sweep.preparation import available_settings, described, download, partition
 from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan, time_of
-from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.scheduler import Scheduler, scheduler_of
 from pipeline.sweep.stopping import stoppable
-from pipeline.sweep.train_sweep import OutOfTime, run, scheduler_of, table_lock
+from pipeline.sweep.train_sweep import OutOfTime, run, table_lock
 
 SHOWN = 8
 """Number of runs listed before the start."""
@@ -62,6 +63,8 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
     check_writable(folder / "README.md", "--out")
     for warning in check_runs(name, part, whole=whole):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
+    if hours:
+        check_environment()
     with table_lock(name), stoppable(name):
         _prepare(name, part)
         began = time.monotonic()
@@ -69,7 +72,7 @@ def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path |
         planned, computed = _compute(name, part, scheduler, hours)
     seconds = time.monotonic() - began
     scheduler.cells = [cell for cell in scheduler.cells if cell.seen]
-    results = outputs.outcome(name, whole, subset, scheduler, seconds)
+    results = outputs.outcome(name, whole, subset, scheduler, described(name, part), seconds)
     left = [pending for pending in planned.runs if pending.key not in computed]
     more = f"{amount(len(left), 'run')} more would take about {duration(time_of(left, planned.slots))}"
     facts = {

@@ -23,7 +23,6 @@ from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.store.ledger import Ledger
 from pipeline.store.records import read_record
-from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
@@ -57,13 +56,11 @@ class FigureRuns:
 
     @cached_property
     def partitions(self) -> dict[str, Division]:
-        """The partitions by name; also saved to where a sweep's workers look for them."""
-        divisions = {}
-        for name, cell in by_partition(self.cells).items():
-            dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
-            divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
-            save_division(divisions[name], self.name, name)
-        return divisions
+        """The partitions, by name."""
+        return {
+            name: make_division(cell.partition, self.datasets[cell.dataset], cell.clients, self.figure.seeds)
+            for name, cell in by_partition(self.cells).items()
+        }
 
     def records(self) -> list[tuple[Cell, list[Record]]]:
         """Each cell with its successful records; missing trials are run as in a sweep."""

@@ -26,7 +26,9 @@ def export(results: Results) -> str:
     table = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     table.pop("search", None)
     rows = {row.id: values for row, values in zip(results.config.methods, table["methods"], strict=True)}
-    sources = table.setdefault("sources", {})
+    stated = table.get("sources", {})
+    sources = {key: text for key, text in stated.items() if not f"{key}.".startswith("search.")}
+    table["sources"] = sources
     for values in rows.values():
         values.pop("search", None)
     for cell in searched:

@@ -14,6 +14,7 @@ from pfl.run.trials import Record, checksum_of, split_checksum
 from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.records import parse_record
+from pipeline.store.refusals import FILE
 from pipeline.store.workspace import current_sources
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ def import_records(files: Sequence[Path]) -> int:
     """Add records of another machine, or of a version that wrote no checksums; return the number of new
     records.
 
-    Records of failed trials are ignored.
+    Records of failed trials and refused ones are ignored.
 
     Raises:
         InvalidInput: in one of the files, a line is not a record or is damaged, or its key does not match its
@@ -36,9 +37,10 @@ def import_records(files: Sequence[Path]) -> int:
     for file in files:
         records = [_checked(line, f"{file}:{line.number}") for line in _lines(file)]
         successes = [record for record in records if not record.failed]
+        refused = [record for record in successes if ledger.refuses(record)]
         for record in successes:
             tables.add(record.table)
-            if not ledger.has(record):
+            if record not in refused and not ledger.has(record):
                 here = sources_here(record.table)
                 # An uncommitted copy of these sources counts as these sources.
                 copied = record.sources.dirty and record.sources.sources == here.sources
@@ -46,6 +48,8 @@ def import_records(files: Sequence[Path]) -> int:
                 fresh[identity_of(record)] = record.table, own.to_line()
         if failures := len(records) - len(successes):
             log.warning("%s: ignored records of failed trials: %d", file, failures)
+        if refused:
+            log.warning("%s: ignored records that are refused in %s: %d", file, FILE, len(refused))
     for table in sorted(tables):
         append_lines(LOCAL / f"{table}.jsonl", [line for name, line in fresh.values() if name == table])
         publish(table)

@@ -64,6 +64,7 @@ class Ledger:
     def __init__(self, sources: Sources):
         self.damaged: list[Damage] = []
         self.refused: dict[str, str] = {}
+        self._refused: dict[str, list[Position]] = {}
         self.sources = sources
         self._successes: dict[str, list[Position | Record]] = {}
         self._failed: dict[str, Position | Record] = {}
@@ -80,6 +81,7 @@ class Ledger:
                     lacking.append(position)
                 elif checksum in refused:
                     self.refused[head.key] = refused[checksum].reason
+                    self._refused.setdefault(head.key, []).append(position)
                 elif head.error is not None:
                     self._failed[head.key] = position
                 else:
@@ -105,6 +107,11 @@ class Ledger:
     def has(self, record: Record) -> bool:
         """Whether the ledger already has everything in the successful ``record``."""
         return self.get(record.key, record.metrics.always) is not None
+
+    def refuses(self, record: Record) -> bool:
+        """Whether ``record`` is refused, or differs from a refused record only in its sources."""
+        others = filter(None, map(self._record, self._refused.get(record.key, ())))
+        return any(replace(other, sources=record.sources) == record for other in others)
 
     def find(self, key: str) -> Record | None:
         """The successful record with this key, or else the last failure; None if there is neither."""

@@ -130,7 +130,8 @@ def check_searched(name: str, table: Table, whole: Table) -> None:
             with located(f"{file}: cell {cell.id}"):
                 searched(cell.config, cell.search)
                 plan_of(cell.config, cell.search, table.seeds)
-    check_prior(name, cells(name, whole))
+    if whole.searches:
+        check_prior(name, cells(name, whole))
 
 
 def _check_reported(cell: Cell) -> None:

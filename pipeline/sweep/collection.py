@@ -7,16 +7,11 @@ selects its table. The ledger keeps every record, so results are assembled again
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
-from pfl.data.dataset import load
-from pfl.data.partition import make_division
 from pfl.run.runs import Runs
-from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import load_part
 from pipeline.spec.paths import REPORTS, results_folder
 from pipeline.spec.table import Subset, Table, load_table
@@ -25,9 +20,9 @@ from pipeline.store.results import Results, load_results
 from pipeline.store.workspace import current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.cell_scheduler import CellScheduler
-from pipeline.sweep.preparation import available_settings, described, download, partition
-from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.train_sweep import scheduler_of, table_lock
+from pipeline.sweep.preparation import available_settings, columns_here, described, download, partition
+from pipeline.sweep.scheduler import Scheduler, scheduler_of
+from pipeline.sweep.train_sweep import table_lock
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +69,7 @@ def assembled(name: str) -> Results | None:
     """
     if not (held := _held(name)):
         return None
-    return held.outcome(name, described(name, held.part))
+    return held.outcome(name)
 
 
 def collect(name: str) -> int:
@@ -109,34 +104,18 @@ def lacking(name: str) -> str:
 
 
 def pending(name: str) -> Scheduler:
-    """The scheduler of the part of a table that `params.yaml` selects, even if the files of its download and
-    partition stages are gone or the user's own data have changed since.
+    """The scheduler of the part of a table that `params.yaml` selects.
 
-    In that case, columns whose data are not available are left out with a warning.
+    Columns whose data are not available are left out with a warning.
 
     Raises:
-        InvalidInput: these stages have not run, and no data of the table are available.
+        InvalidInput: no data of the table are available.
     """
-    table, ledger = load_part(name), Ledger(current_sources(name))
-    try:
-        return scheduler_of(name, table, ledger)
-    except InvalidInput:
-        if not (settings := available_settings(table)):
-            raise
+    table = load_part(name)
+    settings = columns_here(name, table)
     if absent := [setting for setting in table.settings if setting not in settings]:
         log.warning("%s: left out, as their data are not here: %s", name, ", ".join(absent))
-    return in_memory(name, table.part(Subset(settings=settings)), ledger)
-
-
-def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The scheduler of a table, without files of the download and partition stages."""
-    wanted = cells(name, table)
-    datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
-    partitions = {
-        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.drawn_seeds)
-        for division, cell in by_partition(wanted).items()
-    }
-    return Scheduler(wanted, table, partitions, ledger)
+    return scheduler_of(name, table.part(Subset(settings=settings)), Ledger(current_sources(name)))
 
 
 @dataclass(frozen=True)
@@ -154,9 +133,9 @@ class _Held:
     subset: Subset
     scheduler: Scheduler
 
-    def outcome(self, name: str, manifest: Mapping[str, Any] | None = None) -> Results:
+    def outcome(self, name: str) -> Results:
         """The results of the table; cells that the ledger lacks are missing, not deselected."""
-        return outputs.outcome(name, self.whole, self.subset, self.scheduler, manifest=manifest)
+        return outputs.outcome(name, self.whole, self.subset, self.scheduler, described(name, self.part))
 
 
 def _held(name: str) -> _Held | None:
@@ -164,7 +143,7 @@ def _held(name: str) -> _Held | None:
     whole = load_table(name)
     if not (settings := available_settings(whole)):
         return None
-    scheduler = in_memory(name, whole.part(Subset(settings=settings)), Ledger(current_sources(name)))
+    scheduler = scheduler_of(name, whole.part(Subset(settings=settings)), Ledger(current_sources(name)))
     if not whole.searches:
         scheduler.keep(_keys_of_shared_seeds(scheduler.cells))
     finished = [cell for cell in scheduler.cells if cell.finished]

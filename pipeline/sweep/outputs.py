@@ -13,7 +13,6 @@ from pipeline.formatting import csv_text
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table
 from pipeline.store.results import Results, save_results
-from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
 
@@ -26,22 +25,22 @@ def outcome(
     table: Table,
     subset: Subset,
     scheduler: Scheduler,
+    manifest: Mapping[str, Any],
     seconds: float = 0.0,
-    manifest: Mapping[str, Any] | None = None,
 ) -> Results:
     """A table's results so far, from its scheduler.
 
     Args:
         table: the whole table.
         subset: the part that was selected.
+        manifest: what the download stage writes.
         seconds: duration of the sweep.
-        manifest: the table's manifest; by default the one that the download stage wrote.
     """
     return Results(
         table=name,
         config=table,
         subset=subset,
-        manifest=load_manifest(name) if manifest is None else manifest,
+        manifest=manifest,
         cells=tuple(cell.result(scheduler.outcomes) for cell in scheduler.cells),
         wall_seconds=seconds,
         trials_run=scheduler.ran,

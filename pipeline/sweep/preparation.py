@@ -11,9 +11,10 @@ import numpy as np
 import pfl
 import pipeline
 from pfl.core.digests import digest_of_modules
+from pfl.core.errors import InvalidInput
 from pfl.core.files import expanded, write_json, write_text
 from pfl.data.checksum import digest
-from pfl.data.dataset import Dataset
+from pfl.data.dataset import Dataset, check_dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.locate import locate, source_place
 from pfl.data.partition import Partition, follows_run, make_division, of_seed, parse_spec
@@ -27,7 +28,6 @@ from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_fil
 from pipeline.spec.table import Table, load_table
 from pipeline.spec.yaml import dumped, located
 from pipeline.store.ledger import Ledger
-from pipeline.store.stage_files import load_data, load_manifest, save_division
 from pipeline.store.workspace import current_sources
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dependencies import dependencies
@@ -117,17 +117,16 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: the download stage has not run, a data set has changed since then, a reported client
-            does not exist, or one has too few training samples to hold out for a search and early stopping.
+        InvalidInput: a reported client does not exist, or one has too few training samples to hold out for a
+            search and early stopping.
     """
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
-    manifest = load_manifest(name)
     wanted = cells(name, table)
     for division, cell in by_partition(wanted).items():
-        dataset = load_data(cell.dataset, manifest)
+        dataset = pfl.load(cell.dataset)
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
         of_first_seed, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         cells_of_division = [other for other in wanted if other.partition_name == division]
@@ -137,7 +136,11 @@ def partition(name: str, part: Table | None = None) -> None:
             for shares in set(map(_held_out, cells_of_division)):
                 for own in {of_seed(divided, seed) for seed in seeds}:
                     _check_held_out(own, shares, dataset.labels)
-        save_division(divided, name, division)
+        if isinstance(divided, Partition):
+            divided.save(partition_file(name, division))
+        else:
+            for seed, own in divided.items():
+                own.save(partition_file(name, division, seed))
         notes = [*dataset.notes, *of_first_seed.notes]
         if follows_run(spec):
             notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")
@@ -169,6 +172,20 @@ def available_settings(table: Table) -> list[str]:
     """The columns of a table whose data sets are available."""
     absent = set(filter(_is_absent, set(table.datasets.values())))
     return [name for name, dataset in table.datasets.items() if dataset not in absent]
+
+
+def columns_here(name: str, table: Table) -> list[str]:
+    """The `available_settings` of a table.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    if not (settings := available_settings(table)):
+        for dataset in table.datasets.values():
+            check_dataset(dataset)  # names a file of the user's that is gone
+        accepted = f"a table with data here; `pfl stage download {name}` fetches them"
+        raise InvalidInput("table", name, accepted)
+    return settings
 
 
 def _is_absent(name: str) -> bool:

@@ -20,6 +20,7 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
+from pfl.run.errors import cause_of
 from pfl.run.sources import running_code
 from pfl.run.trials import Record, Trial, run_trials
 from pipeline.store import heartbeat
@@ -105,7 +106,9 @@ class SchedulerSearcher(Searcher):
         for line in (result or {}).get("said", ()):
             print(f"{trials[0].cell}, {trials[0].phase}: {line}", flush=True)
         if result is None or error:
-            self._lose(trials)
+            self._lose(trials, f"its process died {ATTEMPTS} times (killed, perhaps because memory ran out)")
+        elif "cause" in result:
+            self._lose(trials, f"{result['cause']} (started {ATTEMPTS} times)")
         elif "edited" in result:
             self.edited = True
         else:
@@ -120,16 +123,18 @@ class SchedulerSearcher(Searcher):
                 for folder in {checkpoint_folder(*trials), *map(checkpoint_folder, done)}:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def _lose(self, trials: list[Trial]) -> None:
-        """Handle the death of these trials' process. A stack stays together: it shares a checkpoint."""
+    def _lose(self, trials: list[Trial], cause: str) -> None:
+        """Start these trials again, or record the ``cause`` after the last attempt.
+
+        A stack stays together: it shares a checkpoint.
+        """
         place = checkpoint_folder(*trials)
         self._deaths[place] += 1
         if self._deaths[place] < ATTEMPTS:
             self._again.append(trials)
             return
-        died = f"its process died {ATTEMPTS} times (killed, perhaps because memory ran out)"
         for trial in trials:
-            self._scheduler.fail(trial, died)
+            self._scheduler.fail(trial, cause)
 
     def __getstate__(self) -> dict[str, Any]:
         """Empty, so that Tune does not store this object; a sweep continues from the ledger."""
@@ -169,7 +174,10 @@ class Worker(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """The records of each trial, or the cause of its failure, which does not end the process."""
-        outcome = self._outcome()
+        try:
+            outcome = self._outcome()
+        except Exception as error:  # for example, this node has lost the project's folder
+            outcome = {"cause": cause_of(error)}
         messages = [self._messages.get().getMessage() for _ in range(self._messages.qsize())]
         return {"done": True, "said": list(dict.fromkeys(messages)), **outcome}
 
@@ -192,10 +200,9 @@ class Worker(tune.Trainable):
         )
         try:
             _import_simulator()
-            dataset = _dataset(first.dataset, self._job.source)
-            partition = _division(
-                first.table, first.partition_name, first.partition, first.clients, first.seeds
-            )
+            name, source = first.dataset, self._job.source
+            dataset = _dataset(name, source)
+            partition = _division(name, source, first.partition, first.clients, first.seeds)
             tell = heartbeat.heartbeat_writer(trials)
             return [*run_trials(trials, dataset, partition, execution, tell)]
         except Edited:
@@ -224,7 +231,9 @@ def _dataset(name: str, source: str | None) -> Dataset:
 
 
 @cache
-def _division(table: str, name: str, spec: str, clients: int | None, seeds: tuple[int, ...]) -> Division:
-    from pipeline.store.stage_files import load_division
+def _division(
+    name: str, source: str | None, spec: str, clients: int | None, seeds: tuple[int, ...]
+) -> Division:
+    from pfl.data.partition import make_division
 
-    return load_division(table, name, spec, clients, seeds)
+    return make_division(spec, _dataset(name, source), clients, seeds)

@@ -5,19 +5,38 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pfl.core.config import Config
-from pfl.data.partition import Division
+from pfl.data.dataset import load
+from pfl.data.partition import Division, make_division
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable, train_alike
-from pipeline.spec.cells import Cell
+from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.prior import imported_trials
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
 from pipeline.store.workspace import checkpoint_folder, models_file
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
+
+
+def scheduler_of(name: str, table: Table, ledger: Ledger, **callbacks: Any) -> Scheduler:
+    """The scheduler of a table, with the records that the ledger already has.
+
+    The data sets are fetched if needed, and partitioned.
+
+    Args:
+        callbacks: those of `Scheduler`.
+    """
+    wanted = cells(name, table)
+    datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
+    partitions = {
+        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.drawn_seeds)
+        for division, cell in by_partition(wanted).items()
+    }
+    return Scheduler(wanted, table, partitions, ledger, **callbacks)
 
 
 class Scheduler:

@@ -17,26 +17,23 @@ from pathlib import Path
 from pfl.core.errors import Conflict
 from pfl.core.files import writing
 from pfl.core.text import amount
-from pfl.data.datasets import DATASETS
 from pfl.run.sources import git
 from pfl.run.trials import Trial
-from pipeline.spec.cells import by_partition, cells
 from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
-from pipeline.spec.table import Subset, Table, load_table
+from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import PUBLISHED, Ledger, publish
 from pipeline.store.results import failures
-from pipeline.store.stage_files import load_data, load_division, load_manifest
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.display import Progress
 from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Expected, TimeLeft, dry_runs, first_line
-from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.preparation import described
+from pipeline.sweep.scheduler import Scheduler, scheduler_of
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.tracking import BackgroundTracker
-from pipeline.trackers import Tracker
 
 
 def sweep(name: str, subset: Subset | None = None) -> str:
@@ -52,22 +49,22 @@ def sweep(name: str, subset: Subset | None = None) -> str:
         A line with the number of failed simulations; empty if none failed. The next sweep retries them.
 
     Raises:
-        InvalidInput: the table is not valid, an earlier stage has not run, another sweep of the table is
-            running, or a file cannot be written.
+        InvalidInput: the table is not valid, another sweep of the table is running, or a file cannot be
+            written.
     """
     began = time.monotonic()
     whole, subset = load_table(name), subset or subset_of(name)
     table = whole.part(subset)
     with table_lock(name), stoppable(name):
-        ledger = Ledger(current_sources(name))
+        ledger, manifest = Ledger(current_sources(name)), described(name, table)
         with BackgroundTracker(name) as tracker:
-            scheduler = scheduler_of(name, table, ledger, tracker)
+            scheduler = scheduler_of(name, table, ledger, on_record=tracker.run, on_cell=tracker.cell)
             less = (
                 f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "
                 "-S 'subset.seeds=[...]'"
             )
             run(name, scheduler, less=less)
-        outcome = outputs.outcome(name, whole, subset, scheduler, time.monotonic() - began)
+        outcome = outputs.outcome(name, whole, subset, scheduler, manifest, time.monotonic() - began)
         outputs.write(outcome, scheduler)
         if table == whole and not outcome.failed:  # left by failed trials, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
@@ -102,25 +99,6 @@ def _by_cause(errors: Sequence[str]) -> str:
         + f": {cause}"
         for cause, trials in causes.items()
     )
-
-
-def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | None = None) -> Scheduler:
-    """The scheduler of a table, with the records that the ledger already has.
-
-    Raises:
-        InvalidInput: the download or the partition stage has not run since the table or the user's own data
-            were edited.
-    """
-    wanted = cells(name, table)
-    manifest = load_manifest(name, {cell.dataset for cell in wanted})
-    for dataset in {cell.dataset for cell in wanted} - DATASETS.keys():
-        load_data(dataset, manifest)
-    partitions = {
-        division: load_division(name, division, cell.partition, cell.clients, table.drawn_seeds)
-        for division, cell in by_partition(wanted).items()
-    }
-    callbacks = (tracker.run, tracker.cell) if tracker else ()
-    return Scheduler(wanted, table, partitions, ledger, *callbacks)
 
 
 class OutOfTime(Exception):  # noqa: N818 - reads as what it is

@@ -25,8 +25,8 @@ from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
-from pipeline.sweep.collection import in_memory
 from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.scheduler import scheduler_of as own_scheduler_of
 from tests.pipeline.running import BIN
 from tests.repository import replace_text
 
@@ -160,7 +160,7 @@ def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
 
 def fill_ledger(table: str) -> None:
     """Put made-up records of all runs of a table into the ledger."""
-    finish(in_memory(table, load_table(table), Ledger(SOURCES)))
+    finish(own_scheduler_of(table, load_table(table), Ledger(SOURCES)))
 
 
 def fake_run(trial: Trial) -> list[Record]:

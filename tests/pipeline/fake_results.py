@@ -250,7 +250,7 @@ def fake_results(
             "evaluation": {"every": 5},
             "search": {"trials": search} if search else None,
             "published": published,
-            "sources": {"rounds": "ours: the paper does not say"},
+            "sources": {"schedule.rounds": "ours: the paper does not say"},
         },
         "manifest": {"table": table, "datasets": {"digits": DIGITS}, "absent": []},
         "subset": {"settings": [], "methods": [], "seeds": []},

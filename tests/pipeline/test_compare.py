@@ -147,6 +147,13 @@ def test_the_table_of_a_method_pins_the_rows_of_its_base_without_searches_and_cl
     assert table.settings == base.settings
 
 
+def test_an_unknown_tracker_is_one_line_before_any_compute(tables, ran, monkeypatch):
+    monkeypatch.setenv("PFL_TRACKER", "mlfow")
+    assert "tracker: mlfow is not accepted" in pfl("compare", "small", "--method", "fedper").stderr
+    assert not (tables / "data/partitions/small-fedper").exists()
+    assert ran == []
+
+
 def test_the_file_of_a_method_s_table_is_not_written_again(tables):
     file = tables / "tables/small-fedper.yaml"
     with_method("small", "fedper")

@@ -12,6 +12,7 @@ import pytest
 
 from pfl.core.config import CHECKPOINT
 from pfl.run.trials import Trial
+from pipeline.spec.prior import PriorTrial, prior_file, prior_text
 from pipeline.spec.table import load_table
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.store.ledger import Ledger
@@ -154,6 +155,13 @@ def test_what_the_ledger_has_costs_nothing_and_is_shown_as_such(ran):
     assert (cells()["dir/fedper"]["runs_computed"], cells()["dir/fedper"]["runs_from_ledger"]) == ("0", "2")
 
 
+def test_trials_imported_for_the_search_do_not_matter():
+    trial = PriorTrial("dir/fedavg", 1.0, {"lr": 0.1}, "other, trial 1")
+    prior_file("small").write_text(prior_text([trial]))
+    done = pfl("reproduce", "small", "--hours", "0.1")
+    assert done.returncode == 0, done.stderr
+
+
 def test_columns_that_are_not_selected_are_named_and_cost_nothing(ran):
     done = pfl("reproduce", "small", "--hours", "9", "--settings", "two", "--out", "checked")
     assert "the published numbers need 2 runs" in done.stdout
@@ -219,6 +227,12 @@ def test_a_failed_run_is_counted_as_pending_and_ends_with_an_error(monkeypatch):
 def test_a_mistake_is_one_line_and_nothing_is_run(ran, arguments, said):
     assert said in refused("reproduce", "--hours", "1", *arguments)
     assert ran == []
+
+
+def test_an_unknown_tracker_is_one_line_before_any_compute(monkeypatch):
+    monkeypatch.setenv("PFL_TRACKER", "mlfow")
+    assert "tracker: mlfow is not accepted" in pfl("reproduce", "small", "--hours", "1").stderr
+    assert not Path("data").exists()
 
 
 def test_a_table_without_published_numbers_is_one_line(edit):

@@ -24,14 +24,14 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def run_here(scheduler, watch) -> None:
     from pfl.data.dataset import load
-    from pfl.data.partition import Partition
+    from pfl.data.partition import make_division
     from pfl.run.trials import run_trials
-    from pipeline.spec.paths import partition_file
 
     while trial := scheduler.next():
-        partition = Partition.load(partition_file(trial.table, trial.partition_name))
+        dataset = load(trial.dataset)
+        partition = make_division(trial.partition, dataset, trial.clients, trial.seeds)
         try:
-            scheduler.record(trial, *run_trials([trial], load(trial.dataset), partition))
+            scheduler.record(trial, *run_trials([trial], dataset, partition))
         except ValueError as error:
             scheduler.fail(trial, str(error))
         watch(1, [])

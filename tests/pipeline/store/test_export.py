@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
-from pipeline.spec.table import Table
+from pipeline.spec.table import Table, load_table
 from pipeline.store.export import export
 from tests.pipeline.fake_results import cell_of, fake_results, results_of
 
 CELL = "cifar10-0.1/pfedsim"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def searched(trial: int = 2, **params: Any) -> dict[str, Any]:
@@ -28,7 +33,9 @@ def searched(trial: int = 2, **params: Any) -> dict[str, Any]:
 
 
 def exported(results: dict[str, Any]) -> Table:
-    return Table.model_validate(YAML(typ="safe").load(export(results_of(results))))
+    Path("tables").mkdir()
+    Path("tables/exported.yaml").write_text(export(results_of(results)))
+    return load_table("exported")
 
 
 def test_a_cell_pins_exactly_what_its_search_selected():
@@ -48,6 +55,12 @@ def test_an_exported_table_searches_nothing_and_is_else_the_same():
     assert table.model_dump(exclude=kept) == before.model_dump(exclude=kept)
 
 
+def test_an_exported_table_has_no_source_of_a_search():
+    results = searched(lr=0.1)
+    results["config"]["sources"] |= {"search": "our choice", "search.trials": "our choice: three"}
+    assert not [key for key in exported(results).sources if key.startswith("search")]
+
+
 def test_every_searched_cell_names_the_search_as_its_source():
     sources = exported(searched(lr=0.1)).sources
     search = "the search of fake (commit 0123456789ab, 3 trials)"
@@ -57,7 +70,7 @@ def test_every_searched_cell_names_the_search_as_its_source():
     assert sources["methods.local.settings.cifar10-0.1"] == (
         f"our choice: the pinned configuration, because {search} found no better one"
     )
-    assert sources["rounds"] == "ours: the paper does not say"
+    assert sources["schedule.rounds"] == "ours: the paper does not say"
 
 
 def test_the_search_of_an_installed_package_is_named_by_its_version():

@@ -14,6 +14,7 @@ from pfl.engine.metrics import json_ready
 from pfl.run.trials import Record
 from pipeline.store.imports import import_records
 from pipeline.store.ledger import Ledger
+from pipeline.store.refusals import Refusal, refuse
 from tests.pipeline.conftest import SOURCES, fake_run, metrics_of, scheduler_of
 from tests.pipeline.fake_results import failed_row
 from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
@@ -75,6 +76,20 @@ def test_rows_of_failed_trials_are_left_out_which_is_said(rows_file, row, caplog
     assert import_records([file]) == 1
     assert caplog.messages == [f"{file}: ignored records of failed trials: 1"]
     assert len(json_lines(LOCAL)) == 1
+
+
+@pytest.mark.parametrize("commit", ["0" * 40, "b" * 40])
+def test_a_refused_row_is_not_imported_again_which_is_said(commit, rows_file, row, caplog, monkeypatch):
+    file = rows_file(commit="unknown", dirty=True)
+    import_records([file])
+    (line,) = json_lines(LOCAL)
+    refuse([Refusal("small", row.cell, "0", row.key, line["checksum"], "off by 3 points")])
+    now = dataclasses.replace(SOURCES, commit=commit)
+    monkeypatch.setattr("pipeline.store.imports.current_sources", lambda *_: now)
+    assert import_records([file]) == 0
+    assert caplog.messages == [f"{file}: ignored records that are refused in results/ledger/refused.csv: 1"]
+    assert Ledger(now).get(row.key) is None
+    assert json_lines(LOCAL) == [line]
 
 
 def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):

@@ -52,9 +52,7 @@ def test_where_the_models_lie_is_written_down(ledger):
     finish(scheduler, run_with_models)
     missing = scheduler.cells[0].pinned.keys[0]
     models_file(missing).unlink()
-    Path("data/manifests").mkdir(parents=True)
-    Path("data/manifests/small.json").write_text('{"datasets": {}}')
-    write(outcome("small", load_table("small"), Subset(), scheduler), scheduler)
+    write(outcome("small", load_table("small"), Subset(), scheduler, {}), scheduler)
     written = csv_lines(Path("results/small/models.csv"))
     assert len(written) == 4 * (2 + 2) - 2  # the missing run is of a pinned configuration that was selected
     assert {line["configuration"] for line in written} == {"pinned", "selected"}

@@ -17,7 +17,7 @@ from pfl.data.partitions import PARTITIONS
 from pipeline.spec.table import Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
-from pipeline.sweep.train_sweep import scheduler_of
+from pipeline.sweep.scheduler import scheduler_of
 from tests.pipeline.conftest import SOURCES, finish, printed
 from tests.pipeline.running import json_lines
 from tests.repository import ROOT, copy_numbers
@@ -115,37 +115,10 @@ def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_se
     assert [trial["seeds"] for trial in json_lines(divided_by_seed / "trials.jsonl")] == [[1], [1]]
 
 
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("dirichlet:0.5", "dirichlet:0.1"),
-        ("dirichlet:0.5", "dirichlet:0.5,seed=run"),
-        ("clients: 5", "clients: 6"),
-    ],
-)
-def test_a_partition_from_before_an_edit_of_the_table_is_not_used(edit, old, new):
-    edit("search: {trials: 4}\n", "")
-    preparation.partition("small")
-    edit(old, new)
-    with pytest.raises(InvalidInput, match=r"dir.*\.npz .*run `pfl stage partition small` first"):
-        printed("stage", "sweep", "small")
-
-
-@pytest.mark.usefixtures("data")
-def test_a_data_set_from_after_the_download_stage_is_named(edit):
-    preparation.partition("small")
-    edit("dataset: digits", "dataset: mnist")
-    with pytest.raises(InvalidInput, match=r"small\.json .*run `pfl stage download small` first"):
-        printed("ledger", "why", "small")
-
-
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("stage", "sweep", "small"), r"small\.json .*run `pfl stage download small` first"),
-        (("stage", "partition", "small"), r"small\.json .*run `pfl stage download small` first"),
         (("stage", "report", "small"), "table: small is not accepted; expected a table whose data and"),
         (("track", "small"), "a table whose data and records are here"),
     ],

@@ -91,6 +91,18 @@ def test_a_cause_that_tells_how_to_fix_it_comes_without_a_traceback(job, monkeyp
     assert outcomes_of(job({})) == ["lr: -1 is not accepted; expected more"]
 
 
+def test_the_cause_is_named_if_a_worker_cannot_begin(job, ledger, tmp_path):
+    assignment = job({})
+    assignment["job"] = dataclasses.replace(assignment["job"], root=str(tmp_path / "gone"))
+    search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
+    for attempt in range(tune.ATTEMPTS):
+        search.suggest(str(attempt))
+        search.on_trial_complete(str(attempt), tune.Worker(assignment).step())
+    (record,) = scheduler.outcomes.values()
+    assert record.error.startswith("FileNotFoundError: ")
+    assert record.error.endswith("gone' (started 3 times)")
+
+
 def test_the_sweep_takes_note_of_every_trial_of_a_stack(alike):
     alike.stacks = True
     search = tune.SchedulerSearcher(alike, {})

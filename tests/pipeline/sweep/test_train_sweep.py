@@ -13,7 +13,6 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pipeline.spec.table import Subset, load_table
-from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
@@ -24,23 +23,11 @@ from pipeline.sweep.train_sweep import sweep, table_lock
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
-from tests.pipeline.fake_results import DIGITS
 from tests.pipeline.running import results
 from tests.repository import ROOT
 from tests.test_docs import blocks
 
-pytestmark = pytest.mark.usefixtures("ready", "ran")
-
-
-@pytest.fixture
-def ready(project: Path, ledger: Ledger) -> Path:
-    """A project whose stages before the sweep have run."""
-    for cell in scheduler_of(ledger).cells:
-        cell.partition.save(Path("data/partitions/small") / f"{cell.cell.setting}.npz")
-    manifest = {"table": "small", "datasets": {"digits": {"shape": [1, 8, 8], "classes": 10}}}
-    Path("data/manifests").mkdir(parents=True)
-    Path("data/manifests/small.json").write_text(json.dumps(manifest))
-    return project
+pytestmark = pytest.mark.usefixtures("project", "ran")
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, run) -> None:
@@ -53,17 +40,17 @@ def fail_first(scheduler: Scheduler, *_: object) -> None:
     finish(scheduler)
 
 
-def test_a_sweep_writes_results_and_metrics(ready):
+def test_a_sweep_writes_results_and_metrics(project):
     sweep("small")
     written = results()
     assert [cell.status for cell in load_results("small").cells] == ["done"] * 4
     assert (written["trials_run"], written["trials_from_ledger"]) == (48, 0)
     assert written["config"]["methods"][1]["params"] == {"mu": 0.1}
     files = ("results/small/rows.jsonl", ".sweeps/ledger/small.jsonl")
-    rows = [(ready / file).read_bytes() for file in files]
+    rows = [(project / file).read_bytes() for file in files]
     assert set(rows[0].splitlines()) == set(rows[1].splitlines())
-    assert '"accuracy":' not in (ready / "results/small/results.json").read_text()
-    metrics = json.loads((ready / "results/small/metrics.json").read_text())
+    assert '"accuracy":' not in (project / "results/small/results.json").read_text()
+    metrics = json.loads((project / "results/small/metrics.json").read_text())
     assert list(metrics) == ["table", "dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
 
 
@@ -78,9 +65,9 @@ PUSH = "use `dvc push` while params.yaml selects the table"
         (True, "", f"{PUSH}; results/ledger/ gets no records of uncommitted files"),
     ],
 )
-def test_a_sweep_says_how_new_records_get_to_others(dirty, ignored, share, ready, capsys, monkeypatch):
+def test_a_sweep_says_how_new_records_get_to_others(dirty, ignored, share, project, capsys, monkeypatch):
     subprocess.run(["git", "init", "-q"], check=True)
-    (ready / ".gitignore").write_text(ignored)
+    (project / ".gitignore").write_text(ignored)
     sources = dataclasses.replace(SOURCES, dirty=dirty)
     monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: sources)
     sweep("small")
@@ -112,7 +99,7 @@ def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys, number):
+def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(project, monkeypatch, capsys, number):
     def interrupted(scheduler: Scheduler, watch: Watch) -> None:
         for _ in range(5):
             trial = scheduler.next()
@@ -126,7 +113,7 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, mo
     run_with(monkeypatch, interrupted)
     with pytest.raises(KeyboardInterrupt):
         sweep("small")
-    assert len((ready / "results/ledger/small.jsonl").read_text().splitlines()) == 5
+    assert len((project / "results/ledger/small.jsonl").read_text().splitlines()) == 5
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     sweep("small")
     assert (results()["trials_run"], results()["trials_from_ledger"]) == (43, 5)
@@ -152,10 +139,6 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
 
 
 def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
-    manifest = json.loads(Path("data/manifests/small.json").read_text())
-    manifest["datasets"]["digits"] |= DIGITS | {"train": 1797}
-    Path("data/manifests/small.json").write_text(json.dumps(manifest | {"absent": []}))
-
     run_with(monkeypatch, fail_first)
     done = pfl("stage", "sweep", "small")
     assert done.returncode == 1
@@ -196,7 +179,7 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
     scheduler = scheduler_of(ledger)
     while trial := scheduler.next():
         scheduler.fail(trial, "ValueError: no")
-    write(outcome("small", load_table("small"), Subset(), scheduler), scheduler)
+    write(outcome("small", load_table("small"), Subset(), scheduler, {}), scheduler)
     assert json.loads(Path("results/small/metrics.json").read_text()) == {"table": "small"}
 
 
