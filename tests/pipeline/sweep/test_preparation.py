@@ -64,14 +64,6 @@ def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
     assert (folder / "two.svg").read_text().startswith("<svg")
 
 
-def test_the_same_partition_gives_the_same_files(data):
-    def contents() -> dict[str, bytes]:
-        preparation.partition("small")
-        return {path.name: path.read_bytes() for path in (data / "data/partitions/small").iterdir()}
-
-    assert contents() == contents()
-
-
 @pytest.fixture
 def divided_by_seed(data, edit) -> Path:
     """One setting, without a search, with a partition for each of its seeds 0 and 1."""
