@@ -31,6 +31,9 @@ seeds: [0, 1]
 evaluation: {every: 10}
 """
 
+DVC = ("dvc", "repro", "--single-item", "train-sweep@small")
+STAGE = ("pfl", "stage", "sweep", "small")
+
 
 class Checkout:
     """A repository with one table, prepared up to the sweep.
@@ -41,6 +44,7 @@ class Checkout:
         table: the table's file.
         ledger: where the rows of its trials are first.
         store: the URI of the MLflow store that has its runs.
+        sweep: the command of its sweep.
     """
 
     def __init__(self, root: Path):
@@ -50,6 +54,7 @@ class Checkout:
         self.table = root / "tables/small.yaml"
         self.ledger = root / ".sweeps/ledger/small.jsonl"
         self.store = f"sqlite:///{root / 'mlflow.db'}"
+        self.sweep = DVC
         self._said = self.beside / "said"
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -71,10 +76,13 @@ class Checkout:
     # ---- its processes ---------------------------------------------------------------------------------
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start ``command``, by default `dvc repro` of the sweep, in a process group as a terminal does."""
-        whole = command or ("dvc", "repro", "--single-item", "train-sweep@small")
+        """Start ``command``, by default the sweep's, in a process group as a terminal does."""
         process = subprocess.Popen(
-            ("env", "--default-signal=INT", *whole),  # which shells ignore in the background
+            (
+                "env",
+                "--default-signal=INT",
+                *(command or self.sweep),
+            ),  # which shells ignore in the background
             cwd=self.root,
             env=environment_of(self.root) | environment,
             stdout=self._said.open("ab"),

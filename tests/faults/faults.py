@@ -39,6 +39,7 @@ class Fault:
         lasting: the harm is still there, so that it fails again.
         repeated: finished trials whose rows the harm destroys.
         megabytes: of a file system that has the checkout alone; `None` means no such limit.
+        dvc: DVC plays a part in it; otherwise, the tests start the stage without DVC, which saves time.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Fault:
     lasting: bool = False
     repeated: int = 0
     megabytes: int | None = None
+    dvc: bool = True
 
 
 def started(checkout: Checkout, **environment: str) -> Process:
@@ -74,9 +76,13 @@ def kill_driver(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def kill_workers(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
+    _kill_workers(checkout)
+    yield process
+
+
+def _kill_workers(checkout: Checkout) -> None:
     for worker in checkout.workers():
         worker.kill()
-    yield process
 
 
 @contextmanager
@@ -86,7 +92,7 @@ def kill_dvc(checkout: Checkout) -> Iterator[Process]:
     process.kill()
     process.wait()
     driver = checkout.driver()
-    assert checkout.run() != 0, "a second sweep ran beside the first"
+    _start_again(checkout)
     yield process
     wait_until(lambda: has_ended(driver))
 
@@ -162,8 +168,12 @@ def _service(checkout: Checkout, name: str) -> psutil.Process:
 @contextmanager
 def start_twice(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
-    assert checkout.run() != 0, "a second sweep ran beside the first"
+    _start_again(checkout)
     yield process
+
+
+def _start_again(checkout: Checkout) -> None:
+    assert checkout.run() != 0, "a second sweep ran beside the first"
 
 
 # ---- trials --------------------------------------------------------------------------------------------
@@ -193,10 +203,14 @@ def install_failing(checkout: Checkout) -> None:
     shutil.copy(str(failing.__file__), checkout.root / "failing.py")
 
 
+FULL_MEMORY = {"RAY_memory_usage_threshold": "0"}
+"""For Ray, the memory is full from the start."""
+
+
 @contextmanager
 def fill_memory(checkout: Checkout) -> Iterator[Process]:
-    """Of the machine, by other programs; for Ray it is full from the start."""
-    yield started(checkout, RAY_memory_usage_threshold="0")
+    """Of the machine, by other programs."""
+    yield started(checkout, **FULL_MEMORY)
 
 
 # ---- nodes of a cluster --------------------------------------------------------------------------------
@@ -303,14 +317,20 @@ def block_results(checkout: Checkout) -> Iterator[Process]:
 
 @contextmanager
 def lock_mlflow(checkout: Checkout) -> Iterator[Process]:
-    """Another process holds the database until the sweep has complained."""
+    with _locked_mlflow(checkout):
+        process = checkout.start()
+    yield process
+
+
+@contextmanager
+def _locked_mlflow(checkout: Checkout) -> Iterator[None]:
+    """Inside, and then until the sweep has complained, another process holds the database."""
     assert checkout.run("mlflow", "db", "upgrade", checkout.store) == 0, checkout.said  # which also makes it
     connection = sqlite3.connect(checkout.root / "mlflow.db")
     connection.execute("BEGIN EXCLUSIVE")
-    process = checkout.start()
+    yield
     wait_until(lambda: "database is locked" in checkout.said)
     connection.close()
-    yield process
 
 
 @contextmanager
@@ -330,9 +350,22 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     assert stored and not (checkout.root / "mlflow.db").exists()
 
 
+# ---- several -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def inject_together(checkout: Checkout) -> Iterator[Process]:
+    """Four faults in one sweep, which end none of its processes but those that run trials."""
+    with _locked_mlflow(checkout):
+        process = started(checkout, **FULL_MEMORY)
+        _kill_workers(checkout)
+        _start_again(checkout)
+    yield process
+
+
 CONTINUES = "the same command continues, and finished trials are not run again"
 
-FAULTS = {
+KILLED = {
     "driver": Fault("The sweep's process is killed (SIGKILL)", kill_driver),
     "workers": Fault("Every process that runs a trial is killed", kill_workers, survived=True),
     "dvc": Fault(
@@ -347,11 +380,32 @@ FAULTS = {
         "SIGTERM while a service of Ray's hangs",
         terminate_while_ray_hangs,
         ("finished trials are not run again",),
+        dvc=False,
     ),
     "services": Fault(
-        "Ray's services are killed", kill_services, ("its services on this machine have died", CONTINUES)
+        "Ray's services are killed",
+        kill_services,
+        ("its services on this machine have died", CONTINUES),
+        dvc=False,
     ),
-    "gcs": Fault("Ray's head is killed", kill_gcs, ("its head node has not answered for", CONTINUES)),
+    "gcs": Fault(
+        "Ray's head is killed", kill_gcs, ("its head node has not answered for", CONTINUES), dvc=False
+    ),
+    "ledger": Fault(
+        "All processes are killed; a line of the ledger is cut in half, one is overwritten",
+        damage_ledger,
+        ("small.jsonl:1: not a record",),
+        repeated=2,
+    ),
+    "checkpoints": Fault(
+        "All processes are killed; every checkpoint has a flipped bit",
+        damage_checkpoints,
+        ("the checkpoint is damaged",),
+    ),
+}
+"""Processes of this machine are ended."""
+
+HINDERED = {
     "twice": Fault(
         "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
     ),
@@ -374,19 +428,8 @@ FAULTS = {
         lasting=True,
     ),
     "memory": Fault("Other programs take nearly all memory", fill_memory, survived=True),
-    "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True),
-    "head": Fault("A cluster's head node is killed; the next sweep joins another", kill_head),
-    "ledger": Fault(
-        "All processes are killed; a line of the ledger is cut in half, one is overwritten",
-        damage_ledger,
-        ("small.jsonl:1: not a record",),
-        repeated=2,
-    ),
-    "checkpoints": Fault(
-        "All processes are killed; every checkpoint has a flipped bit",
-        damage_checkpoints,
-        ("the checkpoint is damaged",),
-    ),
+    "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True, dvc=False),
+    "head": Fault("A cluster's head node is killed; the next sweep joins another", kill_head, dvc=False),
     "disk": Fault(
         "The disk is full for a while", fill_disk, ("waiting for space",), survived=True, megabytes=64
     ),
@@ -407,5 +450,18 @@ FAULTS = {
         stop_mlflow_server,
         ("entries are missing; `pfl track small` adds them",),
         survived=True,
+        dvc=False,
     ),
 }
+"""Trials fail, or what a sweep needs is not there."""
+
+FAULTS = KILLED | HINDERED
+
+TOGETHER = Fault(
+    "The database is locked, the memory full, every process with a trial is killed, `dvc` is started twice",
+    inject_together,
+    ("database is locked", "is busy, it is being blocked by"),
+    survived=True,
+)
+INCLUDED = {"workers", "twice", "memory", "mlflow-locked", "everything"}
+"""Faults that others inject, too: the last one "ledger", the rest `TOGETHER`."""
