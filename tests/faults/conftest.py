@@ -1,4 +1,4 @@
-"""A checkout whose sweep nobody harms."""
+"""A checkout whose sweep has no fault, and the check of one that has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.checkout import STAGE, Checkout
 from tests.faults.faults import Fault
-from tests.faults.recovery import file_system, suffer
+from tests.faults.recovery import file_system, outcome_of
 
 
 class Outside(socketserver.TCPServer):
@@ -55,7 +55,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def whole(prepared: Checkout, outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """After its sweep, which reaches the outside world through a proxy."""
     checkout = prepared.copy(tmp_path_factory.mktemp("whole") / "checkout")
-    assert checkout.run(HTTPS_PROXY=outside.address) == 0, checkout.said
+    assert checkout.run(HTTPS_PROXY=outside.address) == 0, checkout.output
     return checkout
 
 
@@ -70,13 +70,13 @@ def assert_recovers(prepared: Checkout, whole: Checkout, tmp_path: Path) -> Call
                 checkout = prepared.copy(root)
                 if not fault.dvc:
                     checkout.sweep = STAGE
-                outcome = suffer(fault, whole, checkout)
+                outcome = outcome_of(fault, whole, checkout)
         except PermissionError as error:
             pytest.skip(str(error))
-        assert not outcome.lost, outcome.said
+        assert not outcome.lost, outcome.output
         assert (outcome.repeated, outcome.survived) == (fault.repeated, fault.survived)
         for line in fault.says:
-            assert line in outcome.said
-        assert "Traceback" not in outcome.said
+            assert line in outcome.output
+        assert "Traceback" not in outcome.output
 
     return check

@@ -1,7 +1,7 @@
 """The faults that a sweep has to survive, each injected for real by one function.
 
-Each is a context manager: it starts the sweep of a checkout and harms it; inside, the harm is done, and at
-the end what was in the way is gone.
+Each is a context manager: it starts the sweep of a checkout and injects the fault; inside, the fault is
+there, and at the end what was in the way is gone.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Fault:
         inject: does it, and gives the sweep's process.
         says: what the user must be told.
         survived: `dvc repro` comes to its end; otherwise it is started again.
-        lasting: the harm is still there, so that it fails again.
-        repeated: finished trials whose rows the harm destroys.
+        lasting: the fault is still there, so that it fails again.
+        repeated: finished trials whose records the fault destroys.
         megabytes: of a file system that has the checkout alone; `None` means no such limit.
         dvc: DVC plays a part in it; otherwise, the tests start the stage without DVC, which saves time.
     """
@@ -56,7 +56,7 @@ def started(checkout: Checkout, **environment: str) -> Process:
     """A sweep with trials that have ended and trials that have a checkpoint."""
     process = checkout.start(**environment)
     wait_until(lambda: checkout.is_under_way() or process.poll() is not None)
-    assert process.poll() is None, checkout.said
+    assert process.poll() is None, checkout.output
     return process
 
 
@@ -173,7 +173,7 @@ def start_twice(checkout: Checkout) -> Iterator[Process]:
 
 
 def _start_again(checkout: Checkout) -> None:
-    assert checkout.run() != 0, "a second sweep ran beside the first"
+    assert checkout.run() != 0, "a second sweep ran at the same time"
 
 
 # ---- trials --------------------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def fill_memory(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def kill_node(checkout: Checkout) -> Iterator[Process]:
     """One of two, neither of which sees the driver's temporary folder, as on another machine."""
-    temporary = checkout.beside / "of-the-driver"
+    temporary = checkout.elsewhere / "of-the-driver"
     elsewhere = without(temporary)
-    with Cluster(checkout.beside) as cluster:
+    with Cluster(checkout.elsewhere) as cluster:
         node, _ = cluster.add_node(*elsewhere), cluster.add_node(*elsewhere)
         process = started(checkout, RAY_ADDRESS=cluster.address, TMPDIR=str(temporary), **TOKEN)
         wait_until(lambda: workers(node))
@@ -233,14 +233,14 @@ def kill_node(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def kill_head(checkout: Checkout) -> Iterator[Process]:
     """The sweep goes on with another."""
-    with Cluster(checkout.beside / "first") as cluster:
+    with Cluster(checkout.elsewhere / "first") as cluster:
         cluster.add_node()
         process = started(checkout, RAY_ADDRESS=cluster.address, **TOKEN)
         kill_all(cluster.head.pid)
         yield process
-    with Cluster(checkout.beside / "second") as cluster:
+    with Cluster(checkout.elsewhere / "second") as cluster:
         cluster.add_node()
-        assert checkout.run(RAY_ADDRESS=cluster.address, **TOKEN) == 0, checkout.said
+        assert checkout.run(RAY_ADDRESS=cluster.address, **TOKEN) == 0, checkout.output
 
 
 # ---- files ---------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def _full(checkout: Checkout) -> Iterator[None]:
             with suppress(OSError):
                 while file.write(bytes(block)) == block:
                     pass
-    wait_until(lambda: "waiting for space" in checkout.said)
+    wait_until(lambda: "waiting for space" in checkout.output)
     yield
     filler.unlink()
 
@@ -325,18 +325,19 @@ def lock_mlflow(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def _locked_mlflow(checkout: Checkout) -> Iterator[None]:
     """Inside, and then until the sweep has complained, another process holds the database."""
-    assert checkout.run("mlflow", "db", "upgrade", checkout.store) == 0, checkout.said  # which also makes it
+    # This also makes it.
+    assert checkout.run("mlflow", "db", "upgrade", checkout.store) == 0, checkout.output
     connection = sqlite3.connect(checkout.root / "mlflow.db")
     connection.execute("BEGIN EXCLUSIVE")
     yield
-    wait_until(lambda: "database is locked" in checkout.said)
+    wait_until(lambda: "database is locked" in checkout.output)
     connection.close()
 
 
 @contextmanager
 def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     """The server is killed under the sweep, and is there again only after its end."""
-    server = MlflowServer(checkout.beside / "server")
+    server = MlflowServer(checkout.elsewhere / "server")
     checkout.store = server.store
     with server:
         checkout.runs()  # imports MLflow, which may take as long as the sweep
@@ -344,9 +345,9 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
         wait_until(lambda: checkout.rows() and checkout.runs())
     yield process
     with server:
-        assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.said
-        stored = [file.name for file in (checkout.beside / "server/artifacts").rglob("per_client.csv")]
-    assert f"\nruns entered: {len(checkout.rows())}\n" in checkout.said
+        assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.output
+        stored = [file.name for file in (checkout.elsewhere / "server/artifacts").rglob("per_client.csv")]
+    assert f"\nruns entered: {len(checkout.rows())}\n" in checkout.output
     assert stored and not (checkout.root / "mlflow.db").exists()
 
 

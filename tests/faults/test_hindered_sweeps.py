@@ -30,17 +30,17 @@ def test_failed_trials_are_reported_end_dvc_with_an_error_and_are_tried_again(pr
     (checkout.root / "broken").touch()
     try:
         for sweeps in (1, 2):
-            assert checkout.run(*repro) != 0, checkout.said
+            assert checkout.run(*repro) != 0, checkout.output
             assert len([row for row in checkout.rows() if "error" in row]) == 2 * sweeps
-            assert checkout.said.count(f"pfl: error: small: {again}\n") == sweeps
+            assert checkout.output.count(f"pfl: error: small: {again}\n") == sweeps
             assert f"{again}." in report.read_text()
         (checkout.root / "broken").unlink()
-        assert checkout.run(*repro) == 0, checkout.said
+        assert checkout.run(*repro) == 0, checkout.output
         assert "failed" not in report.read_text().partition("## Provenance")[0]
-        assert "4 from the ledger" in checkout.said
-        before = checkout.said
-        assert checkout.run(*repro) == 0, checkout.said
-        assert "from the ledger" not in checkout.said.removeprefix(before)  # DVC skips the stage
+        assert "4 from the ledger" in checkout.output
+        before = checkout.output
+        assert checkout.run(*repro) == 0, checkout.output
+        assert "from the ledger" not in checkout.output.removeprefix(before)  # DVC skips the stage
     finally:
         checkout.stop()
 

@@ -28,7 +28,7 @@ def pinned(method: str = "fedprox", **hyperparameters) -> Config:
 
 
 def asked(proposer: Proposer, trials: int = 9, objective=lambda params: params["lr"]) -> list[dict]:
-    """The parameters of so many trials, in rounds of three, each trained to the end."""
+    """The parameters of ``trials`` trials, asked for in threes, each trained to the end."""
     for _ in range(trials // 3):
         for trial in proposer.ask(3):
             proposer.tell(trial, 20, Outcome(objective(proposer.asked[trial]), None), ended=True)
