@@ -17,9 +17,10 @@ repro: .venv
 test: .venv
 	$(PYTEST) -n 2 -m "not slow and not gpu"
 
-# One more process than for the fast tests: tests of sweeps wait for processes to start and end.
+# One more process than for the fast tests: tests of sweeps wait for processes to start and end. Each process takes one
+# file after another, in the order of tests/conftest.py.
 test-slow: .venv
-	$(PYTEST) -n 3 -m "slow and not gpu"
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "slow and not gpu"
 
 # The fast tests, and `dvc repro` of an installed wheel, with the lowest versions that pyproject.toml declares.
 test-lowest: .venv-lowest

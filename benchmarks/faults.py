@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from benchmarks.workload import Workload, run, write, write_page
 from tests.faults.checkout import TABLE, Checkout
 from tests.faults.faults import FAULTS, Fault
-from tests.faults.recovery import file_system, suffer
+from tests.faults.recovery import file_system, outcome_of
 
 FOLDER = Path("reports/engineering/faults")
 
@@ -31,7 +31,7 @@ def main() -> None:
         whole = prepared.copy(folder / "whole")
         began = time.perf_counter()
         if whole.run():
-            sys.exit(f"the undisturbed sweep has failed:\n{whole.said}")
+            sys.exit(f"the undisturbed sweep has failed:\n{whole.output}")
         seconds = time.perf_counter() - began
         faults = []
         for name, fault in FAULTS.items():
@@ -61,7 +61,7 @@ def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) ->
     """
     try:
         with file_system(folder, fault.megabytes):
-            outcome = suffer(fault, whole, prepared.copy(folder))
+            outcome = outcome_of(fault, whole, prepared.copy(folder))
     except PermissionError as error:
         return {"left_out": str(error)}
     return {name: getattr(outcome, name) for name in ("lost", "repeated", "survived", "seconds")}

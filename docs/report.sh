@@ -5,11 +5,11 @@ if [ -z "$browser" ]; then
     echo "docs/report.png is not drawn: it needs chromium"
 elif [ ! -f "$page" ]; then
     echo "docs/report.png is not drawn: it needs $page; run 'make repro' first"
+elif ! "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1300,1000 \
+    --screenshot=docs/report.png "$page" >/dev/null 2>&1; then
+    echo "docs/report.png is not drawn: $browser has failed"
 else
-    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1300,1000 \
-        --screenshot=docs/report.png "$page" 2>/dev/null >&2 && echo "docs/report.png: drawn from $page"
+    echo "docs/report.png: drawn from $page"
     # A palette takes a third of the space.
-    if command -v python >/dev/null; then
-        python -c 'from PIL import Image; p = "docs/report.png"; Image.open(p).quantize(16).save(p, optimize=True)'
-    fi
+    python -c 'from PIL import Image; p = "docs/report.png"; Image.open(p).quantize(16).save(p, optimize=True)'
 fi

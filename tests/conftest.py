@@ -40,6 +40,15 @@ CONFIG = method_kit.CONFIG
 SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
 """Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
 
+LONGEST = (
+    "pipeline/test_end_to_end.py",
+    "faults/test_hindered_sweeps.py",
+    "faults/test_killed_sweeps.py",
+    "pipeline/sweep/test_cluster.py",
+    "pipeline/test_installed.py",
+)
+"""Files that take minutes in the slow suite. They begin first, so that no process is left alone with one."""
+
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which torch does now and then
@@ -71,6 +80,12 @@ def fill_disk(monkeypatch) -> Callable[[Path], None]:
 def pytest_configure() -> None:
     """Let Ctrl-C interrupt, which a shell's background jobs and all that they start ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of `LONGEST` first, in this order; the others stay as they are."""
+    order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 @pytest.fixture

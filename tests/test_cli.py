@@ -13,12 +13,9 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import pfl as package
 from pfl import __version__, simulate
@@ -26,16 +23,11 @@ from pfl.cli.doctor import doctor
 from pfl.cli.options import texts
 from pfl.core.config import CHECKPOINT_EVERY, Config, Execution
 from pfl.core.errors import OptionWarning
-from pfl.data.dataset import load
-from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
-from pfl.engine.metrics import json_ready
 from pfl.methods import METHODS
-from pfl.run.trials import Trial, checked, with_checksum
 from pfl.run.validation import execution_warnings
 from pipeline.cli.stage import matching_tables
 from tests.command import pfl, python, refused
-from tests.conftest import make_trial, run_trial
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--rounds", "4", "--epochs", "1", "--clients", "8", "--eval-every", "2"]
@@ -355,118 +347,6 @@ def test_a_partition_can_follow_the_seeds_of_a_run(tmp_path):
     assert len({json.dumps(result["per_client"][0]) for result in results}) == 2
 
 
-def one_trial(seeds: tuple[int, ...] = (0,), **options: Any) -> Trial:
-    """A trial of the digits in six clients."""
-    data = load("digits")
-    split = make_partition("pathological:2", data, 6)
-    return make_trial(Config(**{"rounds": 1, "epochs": 1, **options}), data, split, seeds, clients=6)
-
-
-def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
-    trial = one_trial((0, 1))
-    file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
-    first, second = (pfl("run-trials", str(file), "--rows", str(rows)) for _ in range(2))
-    assert "trials run: 1;" in first.stdout, first.stderr
-    assert "trials run: 0;" in second.stdout
-    assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys
-    rows.write_bytes(rows.read_bytes().replace(b'"seed":1', b'"seed":2'))
-    third = pfl("run-trials", str(file), "--rows", str(rows))
-    assert "trials run: 1;" in third.stdout
-    assert third.stderr.startswith(f"pfl: {rows}:2 is ignored: its checksum is not that of its content\n")
-
-
-def test_one_simulation_in_two_trials_is_run_once(tmp_path):
-    trial = one_trial()
-    file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
-    assert "trials run: 1;" in pfl("run-trials", str(file)).stdout
-
-
-def test_a_trial_whose_record_lacks_a_moment_runs_again_with_all_moments_that_are_read(tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    received, local = (
-        dataclasses.replace(one_trial(rounds=2, eval_every=1), moments=(moment,), table=table)
-        for moment, table in (("post_aggregation", "a"), ("post_local", "b"))
-    )
-    file = write_trials(tmp_path / "trials.jsonl", received)
-    assert trials_run(file, rows) == 1
-    write_trials(file, received, local)
-    assert trials_run(file, rows) == 1
-    lines = rows.read_text().splitlines()
-    first, second = map(json.loads, lines)
-    assert first["key"] == second["key"]
-    assert "post_local" not in first["metrics"]["rounds"][0]
-    assert {"post_aggregation", "post_local"} <= second["metrics"]["rounds"][0].keys()
-    assert trials_run(file, rows) == 0
-    rows.write_text(lines[0] + "\n")
-    write_trials(file, dataclasses.replace(received, moments=()))  # () means all
-    assert trials_run(file, rows) == 1
-
-
-def test_a_line_with_a_valid_checksum_that_is_no_record_is_ignored_in_one_line(tmp_path):
-    file, rows = write_trials(tmp_path / "trials.jsonl", one_trial()), tmp_path / "rows.jsonl"
-    rows.write_bytes(with_checksum(b'{"a":1}') + b"\n")
-    done = pfl("run-trials", str(file), "--rows", str(rows))
-    assert "trials run: 1;" in done.stdout
-    assert done.stderr.startswith(f"pfl: {rows}:1 is ignored: it is not a record\n")
-
-
-def test_trials_that_differ_in_the_adaptation_alone_are_trained_once(tmp_path):
-    data = load("digits")
-    split = make_partition("pathological:2", data, 6)
-    epochs = [{"finetune_epochs": epochs} for epochs in (1, 2, 3)]
-    configs = [Config("fedbabu", hyperparameters=own, rounds=2, epochs=1) for own in epochs]
-    trials = [make_trial(config, data, split, clients=6) for config in configs]
-    trials[2] = dataclasses.replace(trials[2], moments=("adapted",))  # its record has fewer evaluations
-    file, rows = write_trials(tmp_path / "trials.jsonl", *trials), tmp_path / "rows.jsonl"
-    done = pfl("run-trials", str(file), "--rows", str(rows))
-    assert "trials run: 3;" in done.stdout, done.stderr
-    records = [json.loads(checked(line)) for line in rows.read_bytes().splitlines()]
-    alone = [record for trial in trials for record in run_trial(trial, data, split)]
-    assert [record["key"] for record in records] == [record.key for record in alone]
-    assert [record["metrics"] for record in records] == [record.to_json()["metrics"] for record in alone]
-    first, second, third = (record["measured"]["train_seconds"] for record in records)
-    assert first == second != third  # each its share of one training
-
-
-def test_the_trials_after_one_that_diverges_before_a_checkpoint_are_run(tmp_path):
-    trials = (one_trial(rounds=2, lr=lr) for lr in (1e18, 0.05))
-    file = write_trials(tmp_path / "trials.jsonl", *trials)
-    done = pfl("run-trials", str(file), "--checkpoint", str(tmp_path / "checkpoints"))
-    assert "trials run: 2;" in done.stdout, done.stderr
-
-
-def test_a_trial_is_paused_when_the_time_is_up_and_continued_by_the_same_command(tmp_path, monkeypatch):
-    trials = [one_trial(rounds=3, lr=lr) for lr in (0.05, 0.1)]
-    file, rows, models = (
-        write_trials(tmp_path / "trials.jsonl", *trials),
-        tmp_path / "r.jsonl",
-        tmp_path / "m",
-    )
-    command = ("run-trials", str(file), "--rows", str(rows), "--checkpoint", str(tmp_path / "c"))
-    command = (*command, "--save", str(models), "--minutes", "1")
-    with monkeypatch.context() as patch:
-        clock = chain([0, 0, 30], repeat(61))  # the second round ends after a minute
-        patch.setattr("pfl.cli.trials.monotonic", lambda: next(clock))
-        done = pfl(*command)
-    assert (done.returncode, rows.exists(), list(models.iterdir())) == (0, False, []), done.stderr
-    assert "trials run: 0;" in done.stdout
-    assert "trials pending: 2; run the same command to continue\n" in done.stdout
-    (state,) = (tmp_path / "c").glob("*/checkpoint.pt")
-    assert torch.load(state)["runs"][0]["round"] == 2
-    assert "trials run: 2;" in pfl(*command).stdout
-    records = [json.loads(checked(line)) for line in rows.read_bytes().splitlines()]
-    data = load("digits")
-    split = make_partition("pathological:2", data, 6)
-    alone = [run_trial(trial, data, split)[0].to_json() for trial in trials]
-    assert [record["metrics"] for record in records] == [record["metrics"] for record in alone]
-
-
-def test_a_limit_of_time_without_checkpoints_is_refused(tmp_path):
-    file = write_trials(tmp_path / "trials.jsonl", one_trial())
-    line = refused("run-trials", str(file), "--minutes", "1")
-    assert line == "pfl: error: --minutes: given without --checkpoint DIR; name its folder"
-
-
 def test_models_that_cannot_be_saved_cost_no_result(tmp_path, fill_disk):
     models, file = tmp_path / "models.pt", tmp_path / "result.json"
     fill_disk(models)
@@ -478,64 +358,6 @@ def test_models_that_cannot_be_saved_cost_no_result(tmp_path, fill_disk):
     )
     last = json.loads(file.read_text())["accuracy"]["pooled"]["last"]
     assert f"seed 0: accuracy {last:.2f} % pooled" in done.stdout
-
-
-def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    trial = one_trial()
-    file = write_trials(tmp_path / "trials.jsonl", trial)
-    models = tmp_path / "models"
-    command = ("run-trials", str(file), "--save", str(models))
-    with monkeypatch.context() as patch:
-        patch.setattr("pfl.cli.trials.append_lines", interrupted)  # the models are saved, and no record is
-        assert pfl(*command).returncode == 130
-    assert "trials run: 1;" in pfl(*command).stdout
-    assert [path.stem for path in models.iterdir()] == trial.keys
-
-
-def test_records_do_not_go_into_the_file_of_the_trials_or_of_something_else(tmp_path):
-    file = write_trials(tmp_path / "trials.jsonl", one_trial())
-    other = tmp_path / "students.csv"
-    other.write_text("age,ill\n30,0\n")
-    for rows, accepted in (
-        (file, "a file different from that of the trials"),
-        (other, "a new file, or one of records"),
-    ):
-        content = rows.read_bytes()
-        line = refused("run-trials", str(file), "--rows", str(rows))
-        assert line == f"pfl: error: rows: {rows} is not accepted; expected {accepted}"
-        assert rows.read_bytes() == content
-
-
-@pytest.mark.parametrize(
-    "content",
-    [None, b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],
-)
-def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
-    file = tmp_path / "trials.jsonl"
-    if content is not None:
-        file.write_bytes(content)
-    expected = "trials.jsonl is not accepted; expected a file that `pfl trials` wrote"
-    assert expected in refused("run-trials", str(file))
-
-
-@pytest.mark.parametrize("folder", [".", "/"])
-def test_a_folder_in_place_of_the_trials_is_refused_in_one_line(folder):
-    line = f"pfl: error: trials: {folder} is not accepted; expected a file that `pfl trials` wrote"
-    assert refused("run-trials", folder).startswith(line)
-
-
-def trials_run(file: Path, rows: Path) -> int:
-    """How many trials of a file `pfl run-trials` has run for these records."""
-    done = pfl("run-trials", str(file), "--rows", str(rows))
-    return int(re.search(r"trials run: (\d+);", done.stdout)[1])
-
-
-def write_trials(file: Path, *trials: Trial) -> Path:
-    file.write_text("".join(json.dumps(json_ready(trial)) + "\n" for trial in trials))
-    return file
 
 
 def test_a_run_that_diverges_says_so():

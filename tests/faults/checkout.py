@@ -1,4 +1,4 @@
-"""A checkout whose small sweep runs under `dvc repro`, to be harmed, and what it has lost then."""
+"""A checkout into whose small sweep faults are injected, and what it has lost then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pipeline.running import workers as workers_of
 from tests.repository import commit, copy_files, replace_text
 
 TABLE = """\
-title: A table to be harmed
+title: A table for faults
 dataset: digits
 model: cnn_digits
 clients: 5
@@ -31,26 +31,31 @@ seeds: [0, 1]
 evaluation: {every: 10}
 """
 
+DVC = ("dvc", "repro", "--single-item", "train-sweep@small")
+STAGE = ("pfl", "stage", "sweep", "small")
+
 
 class Checkout:
     """A repository with one table, prepared up to the sweep.
 
     Attributes:
         root: its folder.
-        beside: another, for what must not be on its disk.
+        elsewhere: another folder, for what must not be on its disk.
         table: the table's file.
         ledger: where the rows of its trials are first.
         store: the URI of the MLflow store that has its runs.
+        sweep: the command of its sweep.
     """
 
     def __init__(self, root: Path):
         self.root = root
-        self.beside = root.with_name(f"{root.name}-beside")
-        self.beside.mkdir()
+        self.elsewhere = root.with_name(f"{root.name}-elsewhere")
+        self.elsewhere.mkdir()
         self.table = root / "tables/small.yaml"
         self.ledger = root / ".sweeps/ledger/small.jsonl"
         self.store = f"sqlite:///{root / 'mlflow.db'}"
-        self._said = self.beside / "said"
+        self.sweep = DVC
+        self._output = self.elsewhere / "output"
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @classmethod
@@ -61,7 +66,7 @@ class Checkout:
         checkout.table.write_text(TABLE)
         replace_text(root / "params.yaml", "- digits", "- small")
         commit(root)
-        assert checkout.run("dvc", "repro", "--quiet", "partition@small") == 0, checkout.said
+        assert checkout.run("dvc", "repro", "--quiet", "partition@small") == 0, checkout.output
         return checkout
 
     def copy(self, root: Path) -> Checkout:
@@ -71,13 +76,16 @@ class Checkout:
     # ---- its processes ---------------------------------------------------------------------------------
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start ``command``, by default `dvc repro` of the sweep, in a process group as a terminal does."""
-        whole = command or ("dvc", "repro", "--single-item", "train-sweep@small")
+        """Start ``command``, by default the sweep's, in a process group as a terminal does."""
         process = subprocess.Popen(
-            ("env", "--default-signal=INT", *whole),  # which shells ignore in the background
+            (
+                "env",
+                "--default-signal=INT",
+                *(command or self.sweep),
+            ),  # which shells ignore in the background
             cwd=self.root,
             env=environment_of(self.root) | environment,
-            stdout=self._said.open("ab"),
+            stdout=self._output.open("ab"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -89,9 +97,9 @@ class Checkout:
         return self.start(*command, **environment).wait(timeout=600)
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """All that its commands have printed so far."""
-        return self._said.read_text(errors="replace") if self._said.exists() else ""
+        return self._output.read_text(errors="replace") if self._output.exists() else ""
 
     def driver(self) -> psutil.Process:
         """The process of the stage."""
@@ -107,7 +115,7 @@ class Checkout:
         return workers_of(self.driver())
 
     def is_under_way(self) -> bool:
-        """Whether trials have ended and others have a checkpoint: the worst moment to be harmed."""
+        """Whether trials have ended and others have a checkpoint: the worst moment for a fault."""
         return len(self.rows()) >= 3 and bool(self.under_way())
 
     def stop(self) -> None:
@@ -157,7 +165,7 @@ class Checkout:
         return sorted((tags["cell"], tags.get("key", ""), status) for tags, status in tagged)
 
     def lost(self, whole: Checkout) -> list[str]:
-        """What this checkout lacks beside one whose sweep nobody harmed; it may have further cells."""
+        """What this checkout lacks of one whose sweep had no fault; it may have further cells."""
         cells, expected = self.cells(), whole.cells()
         metrics = {row["key"]: row["metrics"] for row in self.rows() if "error" not in row}
         trials = {row["key"]: row["metrics"] for row in whole.rows()}

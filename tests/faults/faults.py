@@ -1,7 +1,7 @@
 """The faults that a sweep has to survive, each injected for real by one function.
 
-Each is a context manager: it starts the sweep of a checkout and harms it; inside, the harm is done, and at
-the end what was in the way is gone.
+Each is a context manager: it starts the sweep of a checkout and injects the fault; inside, the fault is
+there, and at the end what was in the way is gone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class Fault:
         inject: does it, and gives the sweep's process.
         says: what the user must be told.
         survived: `dvc repro` comes to its end; otherwise it is started again.
-        lasting: the harm is still there, so that it fails again.
-        repeated: finished trials whose rows the harm destroys.
+        lasting: the fault is still there, so that it fails again.
+        repeated: finished trials whose records the fault destroys.
         megabytes: of a file system that has the checkout alone; `None` means no such limit.
+        dvc: DVC plays a part in it; otherwise, the tests start the stage without DVC, which saves time.
     """
 
     title: str
@@ -48,13 +49,14 @@ class Fault:
     lasting: bool = False
     repeated: int = 0
     megabytes: int | None = None
+    dvc: bool = True
 
 
 def started(checkout: Checkout, **environment: str) -> Process:
     """A sweep with trials that have ended and trials that have a checkpoint."""
     process = checkout.start(**environment)
     wait_until(lambda: checkout.is_under_way() or process.poll() is not None)
-    assert process.poll() is None, checkout.said
+    assert process.poll() is None, checkout.output
     return process
 
 
@@ -74,9 +76,13 @@ def kill_driver(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def kill_workers(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
+    _kill_workers(checkout)
+    yield process
+
+
+def _kill_workers(checkout: Checkout) -> None:
     for worker in checkout.workers():
         worker.kill()
-    yield process
 
 
 @contextmanager
@@ -86,7 +92,7 @@ def kill_dvc(checkout: Checkout) -> Iterator[Process]:
     process.kill()
     process.wait()
     driver = checkout.driver()
-    assert checkout.run() != 0, "a second sweep ran beside the first"
+    _start_again(checkout)
     yield process
     wait_until(lambda: has_ended(driver))
 
@@ -162,8 +168,12 @@ def _service(checkout: Checkout, name: str) -> psutil.Process:
 @contextmanager
 def start_twice(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
-    assert checkout.run() != 0, "a second sweep ran beside the first"
+    _start_again(checkout)
     yield process
+
+
+def _start_again(checkout: Checkout) -> None:
+    assert checkout.run() != 0, "a second sweep ran at the same time"
 
 
 # ---- trials --------------------------------------------------------------------------------------------
@@ -193,10 +203,14 @@ def install_failing(checkout: Checkout) -> None:
     shutil.copy(str(failing.__file__), checkout.root / "failing.py")
 
 
+FULL_MEMORY = {"RAY_memory_usage_threshold": "0"}
+"""For Ray, the memory is full from the start."""
+
+
 @contextmanager
 def fill_memory(checkout: Checkout) -> Iterator[Process]:
-    """Of the machine, by other programs; for Ray it is full from the start."""
-    yield started(checkout, RAY_memory_usage_threshold="0")
+    """Of the machine, by other programs."""
+    yield started(checkout, **FULL_MEMORY)
 
 
 # ---- nodes of a cluster --------------------------------------------------------------------------------
@@ -205,9 +219,9 @@ def fill_memory(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def kill_node(checkout: Checkout) -> Iterator[Process]:
     """One of two, neither of which sees the driver's temporary folder, as on another machine."""
-    temporary = checkout.beside / "of-the-driver"
+    temporary = checkout.elsewhere / "of-the-driver"
     elsewhere = without(temporary)
-    with Cluster(checkout.beside) as cluster:
+    with Cluster(checkout.elsewhere) as cluster:
         node, _ = cluster.add_node(*elsewhere), cluster.add_node(*elsewhere)
         process = started(checkout, RAY_ADDRESS=cluster.address, TMPDIR=str(temporary), **TOKEN)
         wait_until(lambda: workers(node))
@@ -219,14 +233,14 @@ def kill_node(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def kill_head(checkout: Checkout) -> Iterator[Process]:
     """The sweep goes on with another."""
-    with Cluster(checkout.beside / "first") as cluster:
+    with Cluster(checkout.elsewhere / "first") as cluster:
         cluster.add_node()
         process = started(checkout, RAY_ADDRESS=cluster.address, **TOKEN)
         kill_all(cluster.head.pid)
         yield process
-    with Cluster(checkout.beside / "second") as cluster:
+    with Cluster(checkout.elsewhere / "second") as cluster:
         cluster.add_node()
-        assert checkout.run(RAY_ADDRESS=cluster.address, **TOKEN) == 0, checkout.said
+        assert checkout.run(RAY_ADDRESS=cluster.address, **TOKEN) == 0, checkout.output
 
 
 # ---- files ---------------------------------------------------------------------------------------------
@@ -281,7 +295,7 @@ def _full(checkout: Checkout) -> Iterator[None]:
             with suppress(OSError):
                 while file.write(bytes(block)) == block:
                     pass
-    wait_until(lambda: "waiting for space" in checkout.said)
+    wait_until(lambda: "waiting for space" in checkout.output)
     yield
     filler.unlink()
 
@@ -303,20 +317,27 @@ def block_results(checkout: Checkout) -> Iterator[Process]:
 
 @contextmanager
 def lock_mlflow(checkout: Checkout) -> Iterator[Process]:
-    """Another process holds the database until the sweep has complained."""
-    assert checkout.run("mlflow", "db", "upgrade", checkout.store) == 0, checkout.said  # which also makes it
+    with _locked_mlflow(checkout):
+        process = checkout.start()
+    yield process
+
+
+@contextmanager
+def _locked_mlflow(checkout: Checkout) -> Iterator[None]:
+    """Inside, and then until the sweep has complained, another process holds the database."""
+    # This also makes it.
+    assert checkout.run("mlflow", "db", "upgrade", checkout.store) == 0, checkout.output
     connection = sqlite3.connect(checkout.root / "mlflow.db")
     connection.execute("BEGIN EXCLUSIVE")
-    process = checkout.start()
-    wait_until(lambda: "database is locked" in checkout.said)
+    yield
+    wait_until(lambda: "database is locked" in checkout.output)
     connection.close()
-    yield process
 
 
 @contextmanager
 def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     """The server is killed under the sweep, and is there again only after its end."""
-    server = MlflowServer(checkout.beside / "server")
+    server = MlflowServer(checkout.elsewhere / "server")
     checkout.store = server.store
     with server:
         checkout.runs()  # imports MLflow, which may take as long as the sweep
@@ -324,15 +345,28 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
         wait_until(lambda: checkout.rows() and checkout.runs())
     yield process
     with server:
-        assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.said
-        stored = [file.name for file in (checkout.beside / "server/artifacts").rglob("per_client.csv")]
-    assert f"\nruns entered: {len(checkout.rows())}\n" in checkout.said
+        assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.output
+        stored = [file.name for file in (checkout.elsewhere / "server/artifacts").rglob("per_client.csv")]
+    assert f"\nruns entered: {len(checkout.rows())}\n" in checkout.output
     assert stored and not (checkout.root / "mlflow.db").exists()
+
+
+# ---- several -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def inject_together(checkout: Checkout) -> Iterator[Process]:
+    """Four faults in one sweep, which end none of its processes but those that run trials."""
+    with _locked_mlflow(checkout):
+        process = started(checkout, **FULL_MEMORY)
+        _kill_workers(checkout)
+        _start_again(checkout)
+    yield process
 
 
 CONTINUES = "the same command continues, and finished trials are not run again"
 
-FAULTS = {
+KILLED = {
     "driver": Fault("The sweep's process is killed (SIGKILL)", kill_driver),
     "workers": Fault("Every process that runs a trial is killed", kill_workers, survived=True),
     "dvc": Fault(
@@ -347,11 +381,32 @@ FAULTS = {
         "SIGTERM while a service of Ray's hangs",
         terminate_while_ray_hangs,
         ("finished trials are not run again",),
+        dvc=False,
     ),
     "services": Fault(
-        "Ray's services are killed", kill_services, ("its services on this machine have died", CONTINUES)
+        "Ray's services are killed",
+        kill_services,
+        ("its services on this machine have died", CONTINUES),
+        dvc=False,
     ),
-    "gcs": Fault("Ray's head is killed", kill_gcs, ("its head node has not answered for", CONTINUES)),
+    "gcs": Fault(
+        "Ray's head is killed", kill_gcs, ("its head node has not answered for", CONTINUES), dvc=False
+    ),
+    "ledger": Fault(
+        "All processes are killed; a line of the ledger is cut in half, one is overwritten",
+        damage_ledger,
+        ("small.jsonl:1: not a record",),
+        repeated=2,
+    ),
+    "checkpoints": Fault(
+        "All processes are killed; every checkpoint has a flipped bit",
+        damage_checkpoints,
+        ("the checkpoint is damaged",),
+    ),
+}
+"""Processes of this machine are ended."""
+
+HINDERED = {
     "twice": Fault(
         "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
     ),
@@ -374,19 +429,8 @@ FAULTS = {
         lasting=True,
     ),
     "memory": Fault("Other programs take nearly all memory", fill_memory, survived=True),
-    "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True),
-    "head": Fault("A cluster's head node is killed; the next sweep joins another", kill_head),
-    "ledger": Fault(
-        "All processes are killed; a line of the ledger is cut in half, one is overwritten",
-        damage_ledger,
-        ("small.jsonl:1: not a record",),
-        repeated=2,
-    ),
-    "checkpoints": Fault(
-        "All processes are killed; every checkpoint has a flipped bit",
-        damage_checkpoints,
-        ("the checkpoint is damaged",),
-    ),
+    "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True, dvc=False),
+    "head": Fault("A cluster's head node is killed; the next sweep joins another", kill_head, dvc=False),
     "disk": Fault(
         "The disk is full for a while", fill_disk, ("waiting for space",), survived=True, megabytes=64
     ),
@@ -407,5 +451,18 @@ FAULTS = {
         stop_mlflow_server,
         ("entries are missing; `pfl track small` adds them",),
         survived=True,
+        dvc=False,
     ),
 }
+"""Trials fail, or what a sweep needs is not there."""
+
+FAULTS = KILLED | HINDERED
+
+TOGETHER = Fault(
+    "The database is locked, the memory full, every process with a trial is killed, `dvc` is started twice",
+    inject_together,
+    ("database is locked", "is busy, it is being blocked by"),
+    survived=True,
+)
+INCLUDED = {"workers", "twice", "memory", "mlflow-locked", "everything"}
+"""Faults that others inject, too: the last one "ledger", the rest `TOGETHER`."""

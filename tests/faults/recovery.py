@@ -1,4 +1,4 @@
-"""What comes of a sweep that suffers a fault: for the tests, and for the report of `benchmarks/faults.py`."""
+"""The outcome of a sweep with a fault: for the tests, and for the report of `benchmarks/faults.py`."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ class Outcome:
     """What came of a fault.
 
     Attributes:
-        lost: what the checkout lacks beside one that nobody harmed.
+        lost: what the checkout lacks of one without a fault.
         repeated: finished trials that were run again.
         survived: `dvc repro` has come to its end, and was not needed again.
-        seconds: from the end of the harm until the trials have ended that were under way, and a next one;
-            `None` means that there were none.
-        said: everything that the user was told.
+        seconds: from the injection until the trials have ended that were under way, and a next one; `None`
+            means that there were none.
+        output: everything that the user was told.
     """
 
     lost: list[str]
     repeated: int
     survived: bool
     seconds: float | None
-    said: str
+    output: str
 
 
-def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
-    """Harm the sweep of ``checkout``, and let it come to its end; ``whole`` is the same, unharmed.
+def outcome_of(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
+    """Inject a fault into the sweep of ``checkout``, and let it come to its end.
+
+    Args:
+        whole: a checkout whose sweep had no fault.
 
     Raises:
         PermissionError: this user may not mount the file system that the fault needs.
     """
     try:
         with fault.inject(checkout) as process:
-            harmed, done = datetime.now(UTC), {row["key"] for row in checkout.rows()}
+            injected, done = datetime.now(UTC), {row["key"] for row in checkout.rows()}
             under_way = checkout.under_way()
             survived = process.wait(timeout=600) == 0
-        assert survived or (checkout.run() != 0) == fault.lasting, checkout.said
+        assert survived or (checkout.run() != 0) == fault.lasting, checkout.output
     finally:
         checkout.stop()
     failed = sum("error" in row for row in checkout.rows())  # these are retried
@@ -53,19 +56,19 @@ def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
         lost=checkout.lost(whole),
         repeated=len(checkout.lines()) - failed - len(finished),  # a line that is no row was one once
         survived=survived,
-        seconds=_seconds_to_recovery(checkout, harmed, done, under_way),
-        said=checkout.said,
+        seconds=_seconds_to_recovery(checkout, injected, done, under_way),
+        output=checkout.output,
     )
 
 
 def _seconds_to_recovery(
-    checkout: Checkout, harmed: datetime, done: set[str], under_way: set[str]
+    checkout: Checkout, injected: datetime, done: set[str], under_way: set[str]
 ) -> float | None:
-    """Of a checkout whose ledger had the keys ``done`` when it had been harmed."""
+    """Of a checkout whose ledger had the keys ``done`` when the fault had been injected."""
     old, new = [], []
     for row in checkout.rows():
         if row["key"] not in done and "error" not in row:
-            after = (datetime.fromisoformat(row["finished"]) - harmed).total_seconds()
+            after = (datetime.fromisoformat(row["finished"]) - injected).total_seconds()
             (old if folder_of_key(row["key"]) in under_way else new).append(max(0.0, after))
     return max([*old, *sorted(new)[:1]], default=None)
 

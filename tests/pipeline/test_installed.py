@@ -13,21 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.running import BIN, json_lines
-from tests.repository import ROOT, commit
+from tests.repository import ROOT, commit, replace_text
 
 pytestmark = pytest.mark.slow
 
 TABLE = """\
-title: A table for the test of the wheel
-dataset: digits
-model: cnn_digits
-clients: 5
-schedule: {rounds: 1, epochs: 1, batch_size: 32, lr: 0.1}
-settings:
-  dir: "dirichlet:0.5"
-methods:
-- fedavg
-seeds: [0]
+extends: methods-digits
+schedule: {rounds: 1}
+methods: [fedavg]
+seeds: [1]
 """
 
 
@@ -61,18 +55,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 def test_a_project_of_the_installed_package_runs_and_its_rows_count(run, tmp_path):
     study = tmp_path / "study"
-    run("pfl", "init", "study", cwd=tmp_path)
-    (study / "tables/base.yaml").write_text(TABLE)
-    (study / "tables/digits.yaml").write_text("extends: base\nseeds: [1]\n")
+    run("pfl", "init", "--table", "methods-digits", "study", cwd=tmp_path)
+    (study / "tables/short.yaml").write_text(TABLE)
+    replace_text(study / "params.yaml", "- methods-digits", "- short")
     commit(study)
-    assert "digits: 1 cell, 1 run" in run("pfl", "check", cwd=study / "tables")
+    assert "short: 1 cell, 1 run" in run("pfl", "check", cwd=study / "tables")
     run("dvc", "repro", cwd=study)
-    (row,) = json_lines(study / "results/ledger/digits.jsonl")
+    (row,) = json_lines(study / "results/ledger/short.jsonl")
     assert row["commit"].startswith("pfl-repro ")
     assert not row["dirty"]
     assert row["seed"] == 1
-    assert "pfl-repro " in (study / "results/digits/report/README.md").read_text()
-    run("pfl", "export", "rocrate", "digits", "--out", "crate", cwd=study)
+    assert "pfl-repro " in (study / "results/short/report/README.md").read_text()
+    run("pfl", "export", "rocrate", "short", "--out", "crate", cwd=study)
     assert "pfl-repro " in (study / "crate/ro-crate-metadata.json").read_text()
 
 

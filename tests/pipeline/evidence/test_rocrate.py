@@ -11,15 +11,27 @@ from ruamel.yaml import YAML
 
 from pfl.core.errors import InvalidInput
 from pipeline.evidence.rocrate import METADATA, write_crate
+from pipeline.report.table_report import write_report
 from pipeline.spec.prior import PriorTrial, prior_file, prior_text
 from pipeline.spec.table import Table, load_table
+from pipeline.sweep.collection import collect
+from tests.pipeline.conftest import SOURCES, fill_ledger
 
-COMMIT = "0" * 40
+pytestmark = pytest.mark.usefixtures("ran")
 
 
 def crate_of(folder: Path) -> dict[str, dict]:
     """The entities of a crate, by identifier."""
     return {entity["@id"]: entity for entity in json.loads((folder / METADATA).read_text())["@graph"]}
+
+
+@pytest.fixture
+def reported(prepared: Path) -> Path:
+    """A project whose table has results and a report."""
+    fill_ledger("small")
+    collect("small")
+    write_report("small")
+    return prepared
 
 
 @pytest.fixture
@@ -58,7 +70,7 @@ def test_a_crate_holds_table_records_partitions_lock_file_and_report_and_names_t
     assert inputs == ["table.yaml", "partitions/", "requirements.lock"]
     assert results == ["rows.jsonl", "results.json", "report/"]
     assert entities[action["instrument"]["@id"]]["hasPart"] == {"@id": "#code-0"}
-    assert entities["#code-0"]["version"] == COMMIT
+    assert entities["#code-0"]["version"] == SOURCES.commit
     assert len((out / "rows.jsonl").read_text().splitlines()) == 4
     assert (out / "report/README.md").exists()
     assert (out / "partitions/dir.csv").exists()

@@ -24,8 +24,9 @@ from tests.conftest import simulate
 WRITERS = 3597
 DOMAINS = 6
 CLIENTS, TRAIN, TEST = 3, 4, 2
-TRAINED = [name for name in table_names() if name not in ("methods-cifar10", "leaderboard")]
-"""The conformance tests train every method with the network of the tables that are left out."""
+TRAINED = [name for name in table_names() if name not in ("methods-cifar10", "leaderboard", "natural")]
+"""Other tests train every method with the networks of those that are left out: the conformance tests, and for
+"natural" `tests/engine/test_other_samples.py`, and with new clients `tests/engine/test_unseen.py`."""
 
 
 @cache

@@ -30,12 +30,17 @@ def test_a_cells_configuration_has_the_methods_defaults_and_the_rows_parameters(
 def test_a_setting_overrides_the_table_and_a_row_overrides_the_setting(edit):
     edit(
         'two: "pathological:2"',
-        'two: {partition: "pathological:2", clients: 6, schedule: {lr: 0.2, rounds: 5}}',
+        'two: {partition: "pathological:2", clients: 6, schedule: {lr: 0.2, rounds: 5}, '
+        "evaluation: {metric: client_mean, moment: post_local}}",
     )
-    edit("params: {mu: 0.1}", "params: {mu: 0.1}, schedule: {rounds: 3}")
+    edit("params: {mu: 0.1}", "schedule: {rounds: 3}, evaluation: {moment: post_aggregation}")
     fedavg, fedprox = cells("small", load_table("small"))[2:]
     assert (fedavg.clients, fedavg.config.lr, fedavg.config.rounds) == (6, 0.2, 5)
     assert (fedprox.clients, fedprox.config.lr, fedprox.config.rounds) == (6, 0.2, 3)
+    assert [(cell.evaluation.metric, cell.evaluation.moment) for cell in (fedavg, fedprox)] == [
+        ("client_mean", "post_local"),
+        ("client_mean", "post_aggregation"),
+    ]
 
 
 def test_one_method_may_have_two_rows_under_two_names(edit):
@@ -85,6 +90,7 @@ def test_a_partition_needs_no_quotes(edit):
         ("every: 1", "every: 1, metric: mean", "evaluation.metric: mean * expected 'pooled', 'client_mean'"),
         ("every: 1", "every: 1, metrics: [aurco]", "metrics: aurco * (did you mean 'auroc'?)"),
         ("every: 1", "every: 1, metrics: auroc", "evaluation.metrics: 'auroc' * expected a *list"),
+        ("every: 1", "every: 1, which: best, clients: [0, 1]", "evaluation: best, headline, None *"),
         ("clients: 5", "resources: {gpus: two}", "resources.gpus: * auto or a non-negative number"),
         ("dataset: digits", "", "dataset: nothing is not accepted; expected a value"),
         ("- fedavg", "- [fedavg]", "methods.0: ['fedavg'] is not accepted; expected a mapping"),
@@ -126,10 +132,3 @@ def test_a_row_may_divide_the_data_its_own_way(edit):
     assert partitions["two/fedavg"] == ("pathological:2", 5, "two")
     assert partitions["two/fedprox"] == ("pathological:3", 6, "two.fedprox")
     assert partitions["dir/fedprox"] == ("dirichlet:0.5", 6, "dir.fedprox")
-
-
-def test_a_row_may_report_other_numbers_than_its_table(edit):
-    edit("params: {mu: 0.1}", "evaluation: {moment: post_local}")
-    fedavg, fedprox = (cell.evaluation for cell in cells("small", load_table("small"))[:2])
-    assert (fedavg.moment, fedprox.moment) == ("headline", "post_local")
-    assert fedprox.every == fedavg.every

@@ -85,7 +85,7 @@ def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypat
         assert part.strip() in text
 
 
-def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit, monkeypatch):
+def test_the_precision_of_a_cluster_is_not_checked_on_this_machine(edit, monkeypatch):
     monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     monkeypatch.setattr("pipeline.sweep.environment.check_cluster", lambda _: None)
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_is_named(project):
     assert refusal(check_tables) == expected + "(Not a directory)"
 
 
-def test_what_is_no_table_s_is_checked_too(project, monkeypatch):
+def test_the_cache_is_checked_too(project, monkeypatch):
     (project / "file").touch()
     monkeypatch.setenv("PFL_CACHE", str(project / "file/cache"))
     assert refusal(check_tables).startswith(f"PFL_CACHE: {project}/file/cache is not accepted")

@@ -10,8 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pfl import load_models
 from pipeline.report.table_report import write_report
 from pipeline.store.results import load_results
+from pipeline.store.workspace import models_file
 from tests.pipeline.running import (
     BIN,
     checkpoints,
@@ -30,19 +32,30 @@ pytestmark = pytest.mark.slow
 ROUNDS_OF_A_MINUTE = 3000
 
 
-def test_a_table_is_run_and_its_metrics_are_columns_of_its_report(start, edit):
-    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
-    assert "4 runs computed, 0 from the ledger" in finished(start())
+def test_a_table_is_run_with_its_metrics_and_of_its_trials_only_the_final_models_are_kept(start, edit):
+    measured = "{every: 1, metrics: [auroc, macro_f1, recall]}"
+    edit("evaluation: {every: 1}", f"search: {{trials: 2}}\nkeep: models\nevaluation: {measured}")
+    output = finished(start())
+    assert f"{len(rows())} runs computed, 0 from the ledger" in output
+    assert "the final models are in .sweeps/models/; results/small/models.csv lists them" in output
     assert [cell.status for cell in load_results("small").cells] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
-    assert not list(Path(".sweeps/trials").iterdir())
-    assert "0 runs computed, 4 from the ledger" in finished(start())
+    final = {row["key"]: row["seed"] for row in rows() if row["phase"] == "final"}
+    kept = [path for path in Path(".sweeps").rglob("*") if path.is_file()]
+    assert {path.stem for path in kept if path.suffix == ".pt"} == final.keys()
+    assert {str(path.parent) for path in kept} == {".sweeps/models", ".sweeps/ledger", ".sweeps"}
+    for key, seed in final.items():
+        models = load_models(models_file(key), seed)
+        assert all(tensor.shape[0] in (1, 5) for tensor in models.tensors.values())
     folder = write_report("small")
-    lines = csv_lines(folder / "table.csv")
+    lines, metrics = (
+        [line for line in csv_lines(folder / name) if line["configuration"] == "pinned"]
+        for name in ("table.csv", "metrics.csv")
+    )
     names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
     assert all(0 < float(line[name]) < 1 for line in lines for name in names)
     assert "recall" not in lines[0]
-    recalls = [line for line in csv_lines(folder / "metrics.csv") if line["metric"] == "recall"]
+    recalls = [line for line in metrics if line["metric"] == "recall"]
     assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
     assert all(0 <= float(recall["mean"]) <= 1 for recall in recalls)
     for page in ("README.md", "index.html"):

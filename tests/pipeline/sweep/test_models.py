@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pfl import load_models
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import LOCAL
 from pipeline.store.workspace import models_file
 from pipeline.sweep.outputs import outcome, write
 from tests.pipeline.conftest import fake_run, finish, scheduler_of
-from tests.pipeline.running import csv_lines, finished, rows
+from tests.pipeline.running import csv_lines
 
 
 @pytest.fixture
@@ -58,17 +57,3 @@ def test_where_the_models_lie_is_written_down(ledger):
     assert {line["configuration"] for line in written} == {"pinned", "selected"}
     assert missing not in {Path(line["file"]).stem for line in written}
     assert all(Path(line["file"]).exists() for line in written)
-
-
-@pytest.mark.slow
-def test_of_a_sweep_that_keeps_models_nothing_else_is_left_in_the_scratch(start, edit):
-    edit("evaluation:", "search: {trials: 2}\nkeep: models\nevaluation:")
-    output = finished(start())
-    assert "the final models are in .sweeps/models/; results/small/models.csv lists them" in output
-    final = {row["key"]: row["seed"] for row in rows() if row["phase"] == "final"}
-    kept = [path for path in Path(".sweeps").rglob("*") if path.is_file()]
-    assert {path.stem for path in kept if path.suffix == ".pt"} == final.keys()
-    assert {str(path.parent) for path in kept} == {".sweeps/models", ".sweeps/ledger", ".sweeps"}
-    for key, seed in final.items():
-        models = load_models(models_file(key), seed)
-        assert all(tensor.shape[0] in (1, 5) for tensor in models.tensors.values())

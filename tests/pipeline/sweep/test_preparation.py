@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections import Counter
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
@@ -62,14 +61,6 @@ def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
     assert (described["spec"], described["checksum"]) == (partition.spec, partition.checksum)
     assert described["clients"] == 5
     assert (folder / "two.svg").read_text().startswith("<svg")
-
-
-def test_the_same_partition_gives_the_same_files(data):
-    def contents() -> dict[str, bytes]:
-        preparation.partition("small")
-        return {path.name: path.read_bytes() for path in (data / "data/partitions/small").iterdir()}
-
-    assert contents() == contents()
 
 
 @pytest.fixture
@@ -138,31 +129,6 @@ def test_results_that_are_damaged_are_one_line(project, command, content):
     again = "`dvc repro --force --single-item train-sweep@small`"
     with pytest.raises(InvalidInput, match=rf"results/small/results\.json .*; {again} writes them again"):
         printed(*command, "small")
-
-
-@pytest.mark.slow
-def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
-    edit('  two: "pathological:2"\n', "")
-    preparation.partition("small")
-
-    def batch() -> list[dict]:
-        printed("trials", "small", "trials.jsonl")
-        trials = json_lines(data / "trials.jsonl")
-        printed("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
-        printed("ledger", "import", "rows.jsonl")
-        return trials
-
-    # Of each cell the pinned configuration with both seeds, and the first rung of the search.
-    first = batch()
-    assert [tuple(trial["seeds"]) for trial in first if trial["phase"] == "final"] == [(0, 1)] * 2
-    assert [trial["until"] for trial in first if trial["phase"] == "search"] == [1] * 4 * 2
-    # Then the second rung, and the comparison with three seeds where a trial is better than the pinned one.
-    assert [(trial.get("until"), trial["seeds"]) for trial in batch()] == [(None, [1000])] * 2 * 2
-    compared = Counter(seed for trial in batch() for seed in trial["seeds"])
-    assert compared.keys() <= {1001, 1002, 1003}
-    assert len(set(compared.values())) <= 1
-    assert {trial["phase"] for trial in batch()} <= {"final"}
-    assert printed("trials", "small", "trials.jsonl").startswith("0 trials in trials.jsonl")
 
 
 @pytest.mark.usefixtures("data")

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
+from benchmarks.search.selection import SIMULATED, simulated
 from pfl.core.config import Config
 from pfl.methods import METHODS
 from pfl.run.validation import validated
@@ -26,7 +28,7 @@ def pinned(method: str = "fedprox", **hyperparameters) -> Config:
 
 
 def asked(proposer: Proposer, trials: int = 9, objective=lambda params: params["lr"]) -> list[dict]:
-    """The parameters of so many trials, in rounds of three, each trained to the end."""
+    """The parameters of ``trials`` trials, asked for in threes, each trained to the end."""
     for _ in range(trials // 3):
         for trial in proposer.ask(3):
             proposer.tell(trial, 20, Outcome(objective(proposer.asked[trial]), None), ended=True)
@@ -146,11 +148,16 @@ def test_a_search_of_trials_that_train_more_in_a_round_costs_no_more(budget):
     assert len(steps) < len(planned(plan))
 
 
-def test_the_pinned_configuration_stays_unless_the_gain_exceeds_the_bound_of_a_t_test():
-    pins = [50.0, 60.0, 70.0]
-    noisy = selected(4, pins, [51.0, 64.0, 74.0])  # gain 3, standard error 1, bound 2.92
-    assert noisy == Selection(4, (Comparison(4, 3.0, pytest.approx(1.0)),))
-    assert selected(4, pins, [50.9, 63.9, 73.9]).trial == 0
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_pinned_configuration_stays_unless_the_gain_exceeds_the_bound_of_a_t_test(seeds):
+    pins = 50.0 + 10 * np.arange(seeds)
+    differences = np.linspace(-1, 1, seeds)
+    error = differences.std(ddof=1) / seeds**0.5
+    bound = t.ppf(0.95, seeds - 1) * error
+    above, below = (pins + differences + bound * share for share in (1.001, 0.999))
+    gain = pytest.approx(1.001 * bound)
+    assert selected(4, pins, above) == Selection(4, (Comparison(4, gain, pytest.approx(error)),))
+    assert selected(4, pins, below).trial == 0
     assert selected(4, pins, pins).trial == 0
 
 
@@ -158,38 +165,16 @@ def test_a_search_selects_nothing_if_a_run_of_the_comparison_failed():
     assert selected(4, [50.0, 60.0, 70.0], [90.0, None, 95.0]) == Selection(0, ())
 
 
-def comparisons(gains: list[float], seeds: int, noise: float = 1.0, draws: int = 20_000):
-    """The share of searches that select anything, and of those that select the best trial.
-
-    Trials with these true gains are ranked by one seed, whose noise is independent between them. Seeds shift
-    all accuracies alike, which pairing removes.
-    """
-    rng = np.random.default_rng(seeds)
-    means = np.array([0.0, *gains])
-    best = (means + rng.normal(0, noise, (draws, len(means)))).argmax(axis=1)
-    shared = rng.normal(0, 5, (draws, seeds))
-    pins, values = (
-        shared + rng.normal(0, noise, (2, draws, seeds)) + [np.zeros((draws, 1)), means[best, None]]
-    )
-    chosen = np.array(
-        [
-            trial != 0 and selected(int(trial), pin_values, trial_values).trial != 0
-            for trial, pin_values, trial_values in zip(best, pins.tolist(), values.tolist(), strict=True)
-        ]
-    )
-    return chosen.mean(), (chosen & (best == means.argmax())).mean()
-
-
 @pytest.mark.parametrize("trials", [2, 5, 9])
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_of_equal_configurations_another_than_the_pinned_one_is_selected_in_at_most_5_percent(seeds, trials):
-    share, _ = comparisons([0.0] * trials, seeds, draws=2000)
-    assert share <= 0.05 + 2 * (0.05 * 0.95 / 2000) ** 0.5
+    share = simulated(gain=0, noise=1.0, trials=trials, seeds=seeds)
+    assert share <= 0.05 + 2 * (0.05 * 0.95 / SIMULATED) ** 0.5
 
 
 def test_with_three_seeds_a_gain_of_five_points_is_found_in_90_percent_and_in_75_with_more_noise():
-    assert comparisons([0.0, 5.0, 0.0, 0.0], 3, draws=1000)[1] > 0.9
-    assert comparisons([0.0, 5.0, 0.0, 0.0], 3, noise=1.5, draws=1000)[1] > 0.75
+    assert simulated(5, noise=1.0, trials=4, seeds=3) > 0.9
+    assert simulated(5, noise=1.5, trials=4, seeds=3) > 0.75
 
 
 def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration():

@@ -131,19 +131,14 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
     assert f"dir/fedprox: failed ({causes})" in output
 
 
-def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
-    run_with(monkeypatch, fail_first)
-    assert sweep("small") == "1 of 48 runs failed; the next `dvc repro` retries them"
-    assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
-    assert [cell.status for cell in load_results("small").cells] == ["partial", *["done"] * 3]
-
-
 def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
     run_with(monkeypatch, fail_first)
     done = pfl("stage", "sweep", "small")
     assert done.returncode == 1
     again = "of 48 runs failed; the next `dvc repro` retries them"
     assert done.stderr.splitlines()[-1] == f"pfl: error: small: 1 {again}"
+    assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in done.stdout
+    assert [cell.status for cell in load_results("small").cells] == ["partial", *["done"] * 3]
     assert f"1 {again}." in Path("results/small/report/README.md").read_text()
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     assert pfl("stage", "sweep", "small").returncode == 0
