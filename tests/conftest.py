@@ -63,6 +63,7 @@ if find_spec("ray") is None:
         "test_api.py",
         "test_docs.py",
         "test_examples.py",
+        "test_pages.py",
     ]
 
 

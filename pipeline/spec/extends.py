@@ -137,8 +137,9 @@ def has_entry(content: Mapping[str, Any], key: str) -> bool:
         stated = [(str(name), {*_keys(_long_form("partition", own))}) for name, own in settings.items()]
         return _names(stated, rest) or any(rest in keys for _, keys in stated)
     if first == "methods" and rest and isinstance(rows, list):
+        its_cells = {f"settings.{name}" for name in settings} if isinstance(settings, dict) else set()
         stated = [
-            (name, {*_keys(row), *_keys(row.get("params"))})
+            (name, {*_keys(row), *_keys(row.get("params")), *its_cells})
             for row in (_long_form("method", row) for row in rows)
             if isinstance(row, dict)
             for name in (_row_name(row), str(row.get("method")))

@@ -168,7 +168,7 @@ def test_columns_that_are_not_selected_are_named_and_cost_nothing(ran):
     assert runs_of(ran) == [("two/fedper", 0), ("two/fedper", 1)]
     text = Path("checked/README.md").read_text()
     assert "These columns were not selected: dir." in text
-    assert "`pfl reproduce small --hours 9 --settings two`" in text
+    assert "`pfl reproduce small --hours 9 --settings two --out checked`" in text
 
 
 def test_a_number_that_cannot_be_compared_is_not_computed(ran, edit):

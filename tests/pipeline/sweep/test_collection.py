@@ -124,6 +124,7 @@ def test_a_published_report_is_that_of_the_table_without_its_page_and_latex(held
     assert {path.name for path in source.iterdir()} - {path.name for path in kept.iterdir()} == {
         "index.html",
         "table.tex",
+        "clients.svg",
         "communication.svg",
         *(path.name for path in source.glob("partition-*.svg")),
     }
