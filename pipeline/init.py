@@ -15,10 +15,10 @@ from pfl.run.validation import of_record
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import lineage
 from pipeline.spec.fingerprints import is_current
+from pipeline.spec.imported_trials import prior_files
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS, Params
 from pipeline.spec.paths import PAPERS
-from pipeline.spec.prior import prior_files
 from pipeline.spec.table import load_table
 from pipeline.spec.yaml import dumped
 from pipeline.store.ledger import PUBLISHED

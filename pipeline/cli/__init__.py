@@ -264,7 +264,7 @@ def import_trials_(
     The trials that fit are written to TABLE.prior.csv next to the table's file and replace those of an
     earlier import. For example `pfl search import mine --from search.csv`.
     """
-    from pipeline.sweep.prior import import_trials
+    from pipeline.sweep.trial_import import import_trials
 
     print("\n".join(import_trials(table, sources)))
 
@@ -281,7 +281,7 @@ def add_to_leaderboard(
     ledger. The leaderboard's published page does not change. For example, in a project created by
     `pfl init --table leaderboard-digits --results FOLDER`: `pfl leaderboard add mymethod`.
     """
-    from pipeline.leaderboard import add, text
+    from pipeline.added_method import add, text
 
     board, folder = add(table, method)
     print(text(board, method), end="")

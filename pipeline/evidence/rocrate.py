@@ -19,8 +19,8 @@ from pipeline.evidence.citation import read_citation
 from pipeline.evidence.croissant import write_croissant
 from pipeline.report.provenance import each_once
 from pipeline.spec.cells import cells
+from pipeline.spec.imported_trials import imported_trials, prior_text
 from pipeline.spec.paths import report_folder, results_folder
-from pipeline.spec.prior import imported_trials, prior_text
 from pipeline.spec.yaml import dumped
 from pipeline.store.records import RECORDS
 from pipeline.store.results import Results, load_results

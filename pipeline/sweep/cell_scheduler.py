@@ -13,8 +13,8 @@ from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
 from pipeline.spec.fingerprints import images
+from pipeline.spec.imported_trials import PriorTrial
 from pipeline.spec.objectives import others
-from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult

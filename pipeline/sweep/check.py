@@ -19,9 +19,9 @@ from pfl.run.errors import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
 from pipeline.spec.cells import Cell, by_partition, cells
+from pipeline.spec.imported_trials import check_prior
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
-from pipeline.spec.prior import check_prior
 from pipeline.spec.search_space import check_space, searched
 from pipeline.spec.table import Resources, Table, load_table, printed_cells
 from pipeline.spec.yaml import located

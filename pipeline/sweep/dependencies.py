@@ -13,7 +13,7 @@ from pipeline.algorithms import ALGORITHMS
 from pipeline.columns import COLUMNS
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.fingerprints import named_behaviours
-from pipeline.spec.prior import imported_trials, prior_text
+from pipeline.spec.imported_trials import imported_trials, prior_text
 from pipeline.spec.search_space import searched
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger

@@ -14,7 +14,7 @@ from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable, train_alike
 from pipeline.spec.cells import Cell, by_partition, cells
-from pipeline.spec.prior import imported_trials
+from pipeline.spec.imported_trials import imported_trials
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult

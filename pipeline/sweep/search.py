@@ -17,8 +17,8 @@ from pfl.core.errors import InvalidInput
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS, Distribution
+from pipeline.spec.imported_trials import PriorTrial
 from pipeline.spec.objectives import goals
-from pipeline.spec.prior import PriorTrial
 from pipeline.spec.search_space import (
     PINNED_TRIAL,
     Search,

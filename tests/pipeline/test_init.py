@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.init import init
 from pipeline.report.overview import write_overview
+from pipeline.spec.imported_trials import prior_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import table_names
-from pipeline.spec.prior import prior_file
 from pipeline.spec.published import published_cells
 from pipeline.spec.table import load_table
 from tests.command import pfl, refused

@@ -12,7 +12,7 @@ import pytest
 
 from pfl.core.config import CHECKPOINT
 from pfl.run.trials import Trial
-from pipeline.spec.prior import PriorTrial, prior_file, prior_text
+from pipeline.spec.imported_trials import PriorTrial, prior_file, prior_text
 from pipeline.spec.table import load_table
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.store.ledger import Ledger

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from pfl.core.errors import InvalidInput
 from pipeline.evidence.rocrate import METADATA, write_crate
 from pipeline.report.table_report import write_report
-from pipeline.spec.prior import PriorTrial, prior_file, prior_text
+from pipeline.spec.imported_trials import PriorTrial, prior_file, prior_text
 from pipeline.spec.table import Table, load_table
 from pipeline.sweep.collection import collect
 from tests.pipeline.conftest import SOURCES, fill_ledger

@@ -10,7 +10,7 @@ import pytest
 from pfl.core.errors import InvalidInput
 from pipeline.formatting import csv_text
 from pipeline.spec.cells import cells
-from pipeline.spec.prior import PriorTrial, imported_trials, prior_file, prior_text
+from pipeline.spec.imported_trials import PriorTrial, imported_trials, prior_file, prior_text
 from pipeline.spec.search_space import Search
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
@@ -18,8 +18,8 @@ from pipeline.store.results import SEARCH_COLUMNS
 from pipeline.sweep.budget import Outcome
 from pipeline.sweep.check import check_searched
 from pipeline.sweep.dependencies import dependencies
-from pipeline.sweep.prior import import_trials
 from pipeline.sweep.search import Proposer
+from pipeline.sweep.trial_import import import_trials
 from tests.pipeline.conftest import SOURCES, finish, scheduler_of
 from tests.pipeline.sweep.test_search import pinned
 

@@ -13,8 +13,7 @@ from pfl.core.files import write_text
 from pfl.core.text import amount, listed
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.csv_file import number, read_csv
-from pipeline.spec.paths import table_names
-from pipeline.spec.prior import (
+from pipeline.spec.imported_trials import (
     PriorTrial,
     misfit,
     pinned_params,
@@ -23,6 +22,7 @@ from pipeline.spec.prior import (
     refusal,
     without_pinned,
 )
+from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
 from pipeline.store.results import SEARCH_COLUMNS, RecordedStep
 from pipeline.sweep.collection import results_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pfl.run.trials import Trial
-from pipeline.leaderboard import text
+from pipeline.added_method import text
 from pipeline.report.leaderboard import board
 from pipeline.spec.table import load_table
 from tests.command import pfl, refused
