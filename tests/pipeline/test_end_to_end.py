@@ -196,7 +196,8 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
 
 @pytest.fixture(scope="module")
 def reproduced(clone: Path, run: Run) -> None:
-    """The clone's table has run, and everything is committed."""
+    """The clone's table, as committed, has run, and everything is committed."""
+    commit(clone)  # what earlier tests have edited; the report names this commit
     run("dvc", "repro")
     commit(clone)
 

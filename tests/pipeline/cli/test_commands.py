@@ -13,7 +13,7 @@ from pipeline.cli.project import in_project
 from pipeline.figures import make
 from pipeline.figures.figure import FigureChanges
 from pipeline.spec.table import Subset, Table
-from pipeline.sweep import prior
+from pipeline.sweep import trial_import
 from tests.command import pfl, refused
 from tests.pipeline.conftest import printed
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
@@ -122,7 +122,7 @@ def test_paths_in_the_environment_are_relative_to_where_the_command_is_given(pro
 def test_paths_that_may_also_be_names_are_relative_to_where_the_command_is_given(monkeypatch):
     figures, searches = [], []
     monkeypatch.setattr(make, "make", lambda *arguments: figures.append(arguments[1].dataset) or [])
-    monkeypatch.setattr(prior, "import_trials", lambda *arguments: searches.append(arguments[1]) or [])
+    monkeypatch.setattr(trial_import, "import_trials", lambda *arguments: searches.append(arguments[1]) or [])
     Path("below/digits").mkdir(parents=True)
     outside = Path("photos.zip").resolve()
     for file in ("photos.zip", "below/photos.zip", "below/search.csv"):
