@@ -37,10 +37,10 @@ def import_records(files: Sequence[Path]) -> int:
     for file in files:
         records = [_checked(line, f"{file}:{line.number}") for line in _lines(file)]
         successes = [record for record in records if not record.failed]
-        refused = [record for record in successes if ledger.refuses(record)]
-        for record in successes:
-            tables.add(record.table)
-            if record not in refused and not ledger.has(record):
+        accepted = [record for record in successes if not ledger.refuses(record)]
+        tables.update(record.table for record in successes)
+        for record in accepted:
+            if not ledger.has(record):
                 here = sources_here(record.table)
                 # An uncommitted copy of these sources counts as these sources.
                 copied = record.sources.dirty and record.sources.sources == here.sources
@@ -48,8 +48,8 @@ def import_records(files: Sequence[Path]) -> int:
                 fresh[identity_of(record)] = record.table, own.to_line()
         if failures := len(records) - len(successes):
             log.warning("%s: ignored records of failed trials: %d", file, failures)
-        if refused:
-            log.warning("%s: ignored records that are refused in %s: %d", file, FILE, len(refused))
+        if refused := len(successes) - len(accepted):
+            log.warning("%s: ignored records that are refused in %s: %d", file, FILE, refused)
     for table in sorted(tables):
         append_lines(LOCAL / f"{table}.jsonl", [line for name, line in fresh.values() if name == table])
         publish(table)
