@@ -145,7 +145,7 @@ def _explained(error: BaseException) -> str | None:
         text = str(error)
     elif isinstance(error, ModuleNotFoundError):
         if (error.name or "").partition(".")[0] not in ("pfl", "pipeline"):
-            needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
+            needed = "the extra 'pipeline' of pfl-repro's wheel (in a checkout: make .venv)"
             text = f"{error.name} is not installed; this command needs {needed}"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"

@@ -55,7 +55,7 @@ def run_trials(
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
-    They run in the order of the file. Trials whose records are already in the file are skipped. Trials that
+    They run in the order of the file. Trials whose records are in --rows are skipped. Trials that
     differ only in the adaptation before an evaluation are trained once, unless models are saved. A failed
     trial is reported, and the others still run.
     """

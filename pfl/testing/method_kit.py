@@ -273,7 +273,7 @@ def device(tested: CheckedMethod) -> None:
 
 @KIT.rule
 def graphs(tested: CheckedMethod) -> None:
-    """Steps that are recorded and replayed, in rounds without a wait of the host, give the same numbers."""
+    """Recorded and replayed steps, in rounds without host synchronisation, give the same numbers."""
     options: dict[str, Any] = {"eval_every": CONFIG.rounds, "epochs": 1}
     with emulated_gpu() as gpu:
         there = values_of(tested.run(Execution(device=str(DEVICE), backend="stacked"), **options).metrics)

@@ -98,7 +98,7 @@ def commands(summary: Summary) -> list[str]:
         clone += ["# copy the files here that were not committed"] if code.dirty else []
         install = "make .venv && . .venv/bin/activate"
     elif code.version:
-        install = f"pip install 'pfl-repro[pipeline]=={code.version}'"
+        install = f"# with pfl-repro {code.version} and its extra 'pipeline' installed"
     else:
         install = f"# with pfl-repro at {code.name} installed"
     return [

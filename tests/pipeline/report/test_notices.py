@@ -179,7 +179,7 @@ def test_a_report_is_computed_anew_in_a_clone_without_the_ledger(readme):
 @pytest.mark.parametrize(
     ("code", "installed"),
     [
-        ("pfl-repro 0.1.0", "pip install 'pfl-repro[pipeline]==0.1.0'"),
+        ("pfl-repro 0.1.0", "# with pfl-repro 0.1.0 and its extra 'pipeline' installed"),
         ("0" * 40, f"# with pfl-repro at commit {'0' * 40} installed"),
     ],
 )
