@@ -294,7 +294,7 @@ def test_a_library_that_is_not_there_is_one_line_that_names_the_extra():
     done = python("-c", hidden, "check", check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "ruamel.yaml is not installed; this command needs the extra 'pipeline' of pfl-repro's wheel" in line
+    assert "ruamel.yaml is not installed; this command needs the extra 'pipeline' of pfl-repro's" in line
 
 
 def test_a_method_is_shown_by_its_name():
