@@ -141,6 +141,7 @@ class SeedRun:
         if config.patience and is_plateau(self.held_out, config.patience, config.min_delta):
             self.stopped_at = self.server.round
             return
+        self.client_metrics, self.unseen = {}, None
         if self.server.round % eval_every:
             self.history.pop()
         else:

@@ -61,6 +61,17 @@ def test_the_last_evaluation_becomes_what_it_is_amid_a_simulation(first, moments
     assert [entry.round for entry in rest[0].rounds] == [2, 4, 6]
 
 
+def test_what_only_a_final_evaluation_computes_is_not_kept_after_more_rounds(dataset, partition, tmp_path):
+    config = dataclasses.replace(CONFIG, unseen=0.3, metrics=("recall",), rounds=8)
+    paused = Execution(checkpoint_dir=str(tmp_path / "paused"), until=6)
+    (direct,) = simulate(config, dataset, partition, (0,), paused)
+    kept = Execution(checkpoint_dir=str(tmp_path / "continued"))
+    simulate(dataclasses.replace(config, rounds=4), dataset, partition, (0,), kept)
+    (rest,) = simulate(config, dataset, partition, (0,), dataclasses.replace(kept, until=6))
+    assert (rest.metrics.unseen, rest.metrics.client_metrics) == (None, {})
+    assert rest.metrics == direct.metrics
+
+
 def test_a_checkpoint_of_an_interruption_is_continued_to_more_rounds(dataset, partition, checkpointed):
     interrupt(5, dataclasses.replace(CONFIG, rounds=8), dataset, partition, (0,), checkpointed)
     longer = dataclasses.replace(CONFIG, rounds=10)
