@@ -117,7 +117,8 @@ class PhaseRunner:
     Args:
         numbers: hyperparameters of the clients, in the order of the stack.
         capture: records its steps; `None` means that nothing is recorded.
-        largest: number of samples of the largest client, which has the most steps.
+        largest: number of samples of the largest client, which has the most steps and the largest batches; 0
+            without ``capture``.
     """
 
     def __init__(
@@ -130,12 +131,15 @@ class PhaseRunner:
         self.trained = self.program.groups.trained(self.phase.trains)
         self.optimiser = SGD(self.program.config, self.lr, [stack.params[name] for name in self.trained])
         self._do = Recorder(self._step, capture)
-        self._most_steps = minibatch_count(self.phase, self.program.config, largest)
+        config = self.program.config
+        self._most_steps = minibatch_count(self.phase, config, largest)
+        # Not that of earlier rounds: a resumed simulation does not know it, and would round differently.
+        self._width = min(self.phase.batch_size or config.batch_size, largest)
         self._inputs: StepInputs | None = None
 
     def run(self, plans: list[list[StepBatches]]) -> int:
         """Run all steps of the phase; return the number of samples processed."""
-        tables = Tables.of(self.program, plans, self._inputs.width if self._inputs else 0)
+        tables = Tables.of(self.program, plans, self._width)
         if self._inputs is None or not self._inputs.fit(tables):
             self._inputs = StepInputs(tables, max(self._most_steps, len(tables.indices)), self.program)
             self._do.forget()

@@ -96,12 +96,6 @@ class StepInputs:
         self._tables = [room(table, kind) for table, kind in zip(tables, self._dtypes, strict=True)]
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
 
-    @property
-    def width(self) -> int:
-        """The number of rows of a batch, B."""
-        assert self._tables[0] is not None
-        return self._tables[0].shape[-1]
-
     def fit(self, tables: Tables) -> bool:
         """Whether ``tables`` fit."""
         assert self._tables[0] is not None

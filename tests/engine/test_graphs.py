@@ -132,7 +132,7 @@ TWO_CLIENTS = [steps([1, 2, 3], [4, 5]), steps([6, 7])]
 )
 def test_there_is_room_for_as_many_steps_of_as_large_batches(plans, fit):
     inputs = StepInputs(Tables.of(PROGRAM, TWO_CLIENTS), 3, PROGRAM)
-    assert inputs.fit(Tables.of(PROGRAM, plans, inputs.width)) is fit
+    assert inputs.fit(Tables.of(PROGRAM, plans, 3)) is fit
 
 
 def test_a_phase_without_steps_has_none():
@@ -140,7 +140,7 @@ def test_a_phase_without_steps_has_none():
     assert (tables.active, tables.samples) == ([], 0)
 
 
-def test_a_later_round_with_larger_batches_is_recorded_anew():
+def test_a_later_round_with_larger_batches_replays_the_same_steps():
     data = make_dataset()
     parts = make_clients(data, sizes=[4, 40, 4, 30, 4, 4])  # clients 5 and 2 take part first, then 5 and 3
     config = dataclasses.replace(CONFIG, participation=1 / 6, batch_size=16)
@@ -148,3 +148,16 @@ def test_a_later_round_with_larger_batches_is_recorded_anew():
         captured = losses([config], data, parts, device.capture)
     assert captured == pytest.approx(losses([config], data, parts, None, "cpu"), abs=1e-12)
     assert device.replays
+
+
+def test_the_size_of_padded_batches_does_not_depend_on_earlier_rounds(monkeypatch):
+    """Nor does the rounding of a resumed simulation."""
+    data = make_dataset()
+    parts = make_clients(data, sizes=[4, 40, 4, 30, 4, 4])
+    config = dataclasses.replace(CONFIG, participation=1 / 6, batch_size=36)
+    sizes = set()
+    put = StepInputs.put
+    monkeypatch.setattr(StepInputs, "put", lambda self, t: sizes.add(t.indices.shape[-1]) or put(self, t))
+    with emulated() as device:
+        losses([config], data, parts, device.capture)
+    assert sizes == {36}
