@@ -15,7 +15,7 @@ from pfl.engine.groups import bind
 from pfl.engine.local_training import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
 from pfl.engine.phase_check import check_gradient, check_step
-from pfl.engine.state import State, rows
+from pfl.engine.state import State, apart, memory, rows
 from pfl.engine.workers import Workers
 
 COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, but take 10 to 20 MB more per worker
@@ -180,6 +180,7 @@ def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatche
     trained = program.prepare(phase)
     client = program.client(client.params, client.start, client.state, trained, _SingleClient)
     optimiser = SGD(program.config, lr, list(client.weights.values()))
+    written = memory((dict(client.params), client.state))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:
         batches = tuple(_batch(program, index, plan, j) for j, index in enumerate(plan.batches))
@@ -189,15 +190,15 @@ def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatche
                 assert phase.gradient is not None
                 returned = phase.gradient(client, batches)
                 check_gradient(program.method, returned, client)
-                direction, loss = returned
+                direction, loss = apart(returned, written)
                 optimiser.step(list(client.weights.values()), [direction[name] for name in trained])
             else:
                 step = phase.step(client, batches, lr)
                 check_step(program.method, step, client)
-                for name, value in step.params.items():
+                params, state, loss = apart((step.params, step.state, step.loss), written)
+                for name, value in params.items():
                     client.params[name].copy_(value)
-                for name, value in step.state.items():
+                for name, value in state.items():
                     tree_map_(torch.Tensor.copy_, client.state[name], value)
-                loss = step.loss
         total += loss
     return total

@@ -21,7 +21,7 @@ from pfl.engine.graphs import Capture, Recorder
 from pfl.engine.local_training import SGD, Program, StepBatches, Task, Trained, minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.phase_check import check_gradient, check_step
-from pfl.engine.state import State, rows
+from pfl.engine.state import State, apart, memory, rows
 from pfl.engine.step_inputs import StepInputs, Tables
 from pfl.engine.transfer import on_device
 
@@ -130,6 +130,7 @@ class PhaseRunner:
         self.lr = numbers.lr
         self.trained = self.program.groups.trained(self.phase.trains)
         self.optimiser = SGD(self.program.config, self.lr, [stack.params[name] for name in self.trained])
+        self._written = memory((stack.params, stack.state))
         self._do = Recorder(self._step, capture)
         config = self.program.config
         self._most_steps = minibatch_count(self.phase, config, largest)
@@ -170,7 +171,7 @@ class PhaseRunner:
         state = first(stack.state)
         arguments = (moving, others, first(stack.start), state, batches, first(self.numbers.own))
         for _ in range(self.phase.repeat):
-            changed, values = for_all_clients(self._computed, *arguments)
+            changed, values = apart(for_all_clients(self._computed, *arguments), self._written)
             if self.phase.step:
                 for stacks, new in zip((moving, state), changed, strict=True):
                     for name, value in new.items():

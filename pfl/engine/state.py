@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 Tree = Tensor | dict[str, "Tree"]
 """A tensor, or a dictionary of trees by name."""
@@ -26,3 +26,17 @@ def joined(join: Callable[[list[Tensor]], Tensor], states: Sequence[Mapping[str,
     """Join ``states`` of the same structure tensor by tensor, for example with `torch.cat`."""
     together: State = tree_map(lambda *parts: join([*parts]), *map(dict, states))
     return together
+
+
+def memory(tensors: Any) -> set[int]:
+    """Identifies the memory of nested ``tensors``, for `apart`."""
+    return {tensor.untyped_storage()._cdata for tensor in tree_leaves(tensors)}
+
+
+def apart(values: Any, written: Set[int]) -> Any:
+    """``values`` in tuples and mappings, copied where they lie in memory that is ``written`` before a read."""
+    if isinstance(values, Tensor):
+        return values.clone() if values.untyped_storage()._cdata in written else values
+    if isinstance(values, Mapping):
+        return {name: apart(value, written) for name, value in values.items()}
+    return tuple(apart(value, written) for value in values)

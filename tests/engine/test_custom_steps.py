@@ -71,6 +71,68 @@ def test_a_state_that_was_expanded_is_each_client_s_own(backend):
     assert len(set(steps)) > 1
 
 
+class Exchanging(pfl.Method):
+    """Clients whose parameters and state exchange their values in every step, which reports the old state."""
+
+    def initialise(self, server):
+        n = server.clients
+        server.client_state["pair"] = {"a": torch.zeros(n), "b": torch.ones(n)}
+        server.client_state["earlier"] = torch.zeros(n, *server.store.shape("head.bias"))
+
+    def phases(self, server):
+        return (Phase(steps=3, step=self.exchanged),)
+
+    def exchanged(self, client, *_):
+        pair, bias = client.state["pair"], client.params["head.bias"]
+        state = {"pair": {"a": pair["b"], "b": pair["a"]}, "earlier": bias.view(-1)}
+        return Step({"head.bias": bias + 1}, pair["a"], state)
+
+
+class Turning(pfl.Method):
+    """Each of two equal layers descends along the other's weights."""
+
+    def client_network(self, network, federation):
+        network.pair = torch.nn.ParameterList(torch.full((2,), value) for value in (1.0, 2.0))
+        return network
+
+    def phases(self, server):
+        return (Phase(steps=1, gradient=self.turned),)
+
+    def turned(self, client, batches):
+        pair = client.weights
+        still = {name: torch.zeros_like(weight) for name, weight in pair.items()}
+        return {**still, "pair.0": pair["pair.1"], "pair.1": pair["pair.0"]}, torch.zeros(())
+
+
+@pytest.fixture
+def run_on(backend):
+    """A round of four clients, and what is measured after it."""
+
+    def run(method, measure, **options):
+        execution = Execution(backend=backend)
+        options = {"clients": 4, "participation": 1.0, "rounds": 1, "progress": False, **options}
+        (result,) = pfl.simulate(method, execution=execution, measure=measure, **options)
+        return result.metrics.rounds[-1].train_loss, result.measurements[-1]
+
+    return run
+
+
+def test_a_step_s_values_may_be_the_client_s_own_tensors(run_on):
+    def measured(server, _):
+        pair, earlier = server.client_state["pair"], server.client_state["earlier"]
+        return {**pair, "change": server.store["head.bias"] - earlier}
+
+    loss, values = run_on(Exchanging, measured)
+    assert (values["a"].tolist(), values["b"].tolist()) == ([1] * 4, [0] * 4)
+    torch.testing.assert_close(values["change"], torch.ones_like(values["change"]))
+    assert loss == pytest.approx(1 / 3)  # the state before each of three steps: 0, 1, 0
+
+
+def test_a_gradient_s_values_may_be_the_client_s_own_tensors(run_on):
+    _, values = run_on(Turning, lambda server, _: server.store["pair.1"][0].tolist(), lr=0.5)
+    assert values == [2 - 0.5 * 1] * 2
+
+
 @pytest.mark.parametrize(
     ("state", "complaint"),
     [
