@@ -27,6 +27,7 @@ from pfl.engine.mixing import (
     mixed,
 )
 from pfl.engine.returned import name_of
+from pfl.engine.state import apart, memory
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -112,8 +113,9 @@ def aggregate(server: Server, mixing: Mixing) -> None:
 def _resolved(server: Server, hook: str, mixing: Mixing) -> dict[str, Matrix | Tensor]:
     """Tensor name to matrix or new value, counted as traffic; a matrix of several tensors is checked once."""
     stored = server.store.stacks
+    state = memory((server.state, server.client_state))  # the method may change it in place
     matrices = {
-        name: matrix.to(stored[name].dtype) if isinstance(matrix, Tensor) else matrix
+        name: apart(matrix.to(stored[name].dtype), state) if isinstance(matrix, Tensor) else matrix
         for name, matrix in server.groups.resolve(mixing, server.config.bn_stats).items()
     }
     for name, matrix in {id(matrix): (name, matrix) for name, matrix in matrices.items()}.values():

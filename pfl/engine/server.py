@@ -31,7 +31,7 @@ from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
 from pfl.engine.phase_check import check_phases
 from pfl.engine.returned import check_stacks, name_of, wrong_type
-from pfl.engine.state import State, rows
+from pfl.engine.state import State, apart, memory, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
 from pfl.engine.transfer import on_device
@@ -124,6 +124,8 @@ class Server:
             raise wrong_type(hook, returned, "None; tensors belong in server.state and server.client_state")
         check_stacks(f"{hook}: state", self.state)
         check_stacks(f"{hook}: client_state", self.client_state, self.clients)
+        # The method may change its state in place, but not the models that it came from.
+        self.state, self.client_state = apart((self.state, self.client_state), memory(self.initial))
         self.to_device()
 
     def to_device(self) -> None:

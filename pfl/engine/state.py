@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -30,11 +31,12 @@ def joined(join: Callable[[list[Tensor]], Tensor], states: Sequence[Mapping[str,
 
 def memory(tensors: Any) -> set[int]:
     """Identifies the memory of nested ``tensors``, for `apart`."""
-    return {tensor.untyped_storage()._cdata for tensor in tree_leaves(tensors)}
+    leaves = filter(torch.is_tensor, tree_leaves(tensors))
+    return {tensor.untyped_storage()._cdata for tensor in leaves}
 
 
 def apart(values: Any, written: Set[int]) -> Any:
-    """``values`` in tuples and mappings, copied where they lie in memory that is ``written`` before a read."""
+    """``values`` in tuples and mappings, copied where they lie in memory that is ``written`` meanwhile."""
     if isinstance(values, Tensor):
         return values.clone() if values.untyped_storage()._cdata in written else values
     if isinstance(values, Mapping):

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+import pfl
 from pfl.core.errors import InvalidInput
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Sum, check_rows, mix, mixed
@@ -52,6 +53,36 @@ def server(dataset, partition):
     dispatch(server, {})
     server.trained = {**server.received, "head.bias": server.received["head.bias"] + 10}
     return server
+
+
+@pytest.mark.parametrize("kept", ["state", "client_state"])
+def test_a_value_that_is_a_method_s_state_is_that_of_the_moment(kept, server):
+    state = torch.ones(CLIENTS, 4, dtype=torch.float64)
+    getattr(server, kept)["biases"] = {"head": state}
+    dispatch(server, {"head.bias": state[:2]})
+    aggregate(server, {"head.bias": state[2:3]})
+    state.zero_()
+    assert server.received["head.bias"].unique().tolist() == [1.0]
+    assert server.store["head.bias"].unique().tolist() == [1.0]
+
+
+def test_a_state_that_begins_as_the_initial_model_is_not_the_stored_one():
+    class Halving(pfl.Method):
+        """Halves its state in every round."""
+
+        def initialise(self, server):
+            server.state["model"] = dict(server.initial)
+
+        def dispatch(self, server):
+            for tensor in server.state["model"].values():
+                tensor.mul_(0.5)
+            return {}
+
+    def measured(server, _):
+        return torch.equal(server.state["model"]["head.weight"], 0.5 * server.initial["head.weight"])
+
+    (run,) = pfl.simulate(Halving, clients=4, rounds=1, epochs=1, measure=measured, progress=False)
+    assert run.measurements == [True]
 
 
 def biases(server, matrix):
