@@ -169,7 +169,8 @@ class Task:
 
         def code(hook: Any) -> Any:
             # A bound method can be rebound to other numbers; a closure keeps those that it captured.
-            return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
+            bound = getattr(hook, "__self__", None) is method
+            return hook.__func__ if bound else hook and (method, _identity(hook))
 
         phases = [
             (
@@ -249,6 +250,21 @@ class Task:
             sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)
             for program, phases, samples in zip(self.programs, self.phases, self.samples, strict=True)
         ]
+
+
+def _identity(hook: Any) -> Hashable:
+    """Equal for functions of the same code that captured equal values; of anything else, only for itself."""
+    try:
+        captured = (
+            getattr(hook, "__self__", None),
+            tuple(cell.cell_contents for cell in hook.__closure__ or ()),
+            hook.__defaults__,
+            tuple((hook.__kwdefaults__ or {}).items()),
+        )
+        hash(captured)
+    except (AttributeError, TypeError, ValueError):  # no function, a value without a hash, an unset variable
+        return id(hook)
+    return hook.__code__, captured
 
 
 _PER_CLIENT = ("programs", "phases", "clients", "seeds", "samples", "positions")

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from functools import partial
 
-from pfl.core.config import Config
+import pytest
+import torch
+
+import pfl
+from pfl.core.config import Config, Execution
+from pfl.data.federation import Federation
 from pfl.engine.local_training import Task
+from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.engine.transfer import on_device
+from pfl.run.simulate import make_simulation
+from pfl.run.validation import validated
 from pfl.testing.emulated import DEVICE, emulated
 from pfl.testing.synthetic import make_clients, make_dataset
-from tests.conftest import sampled, simulation_of
+from tests.conftest import CONFIG, sampled, simulation_of
 
 
 def forward_calls(clients: int, monkeypatch) -> int:
@@ -55,3 +64,76 @@ def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
         monkeypatch.setattr("pfl.engine.stack.on_device", counted)
         simulation.backend.train(task)
     assert len(moved[1]) == len(moved[4]) > 0
+
+
+def scaled(client, batch, factor):
+    return torch.as_tensor(factor).sum() * batch.cross_entropy(client.net(batch.x))
+
+
+class Scaling:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def loss(self, client, batch):
+        return scaled(client, batch, self.factor)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda factor: lambda client, batch: scaled(client, batch, factor),
+        lambda factor: lambda client, batch, factor=factor: scaled(client, batch, factor),
+        lambda factor: lambda client, batch, *, factor=factor: scaled(client, batch, factor),
+        lambda factor: partial(scaled, factor=factor),
+        lambda factor: Scaling(factor).loss,
+    ],
+    ids=["closure", "default", "default by name", "partial", "bound to another object"],
+)
+@pytest.mark.parametrize(
+    "kind", [float, torch.tensor, lambda value: [value]], ids=["float", "tensor", "list"]
+)
+def test_a_loss_of_a_phase_has_the_values_that_it_captured_for_each_seed(loss, kind, dataset, partition):
+    class Own(pfl.Method):
+        """The loss of each seed has its own scale."""
+
+        def phases(self, server):
+            return (Phase(loss=loss(kind(1.0 + server.seed))),)
+
+    expected, losses = (
+        [
+            run.metrics.rounds[-1].train_loss
+            for run in pfl.simulate(
+                Own,
+                dataset,
+                partition,
+                seeds=(0, 3),
+                rounds=1,
+                epochs=1,
+                dtype="float64",
+                execution=Execution(backend=backend),
+                progress=False,
+            )
+        ]
+        for backend in ("loop", "stacked")
+    )
+    assert losses == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("variants", [{"lr": 0.05}, {"hyperparameters": {"decay": 0.5}}], ids=["lr", "loss"])
+def test_seeds_and_learning_rates_share_a_stack_where_a_closure_captures_equal_values(
+    variants, dataset, partition, monkeypatch
+):
+    """That of FedGen from the second round on."""
+    config = replace(CONFIG, method="fedgen", participation=1.0, epochs=1)
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
+    configs = [validated(config), validated(replace(config, **variants))]
+    simulation = make_simulation(configs, federation, (0, 3), StackedBackend())
+    clients = []
+    train = StackedBackend._train
+    monkeypatch.setattr(
+        StackedBackend, "_train", lambda self, task: clients.append(len(task.clients)) or train(self, task)
+    )
+    for _ in range(2):
+        simulation.advance()
+    together = [24] if "lr" in variants else [12, 12]
+    assert clients == [24, *together]
