@@ -31,7 +31,8 @@ class Batch:
     Attributes:
         x: images (B, C, H, W), scaled as the configuration says.
         y: labels (B,).
-        rows: (B,), 1 for a real row and 0 for padding; `None` means that all rows are real.
+        rows: (B,), 1 for a real row and 0 for padding, which repeats a sample of the client; `None` means
+            that all rows are real.
         noise: uniform random numbers for the step, as many as its phase requests.
         key: () int64, unique for each client and step; it decides which activations dropout drops.
     """
@@ -46,7 +47,8 @@ class Batch:
         """The sum of per-sample ``values`` (B, ...) over the real rows."""
         if self.rows is None:
             return values.sum(0)
-        return (values * self.rows.view(-1, *[1] * (values.dim() - 1))).sum(0)
+        padding = self.rows.view(-1, *[1] * (values.dim() - 1)) == 0
+        return values.masked_fill(padding, 0).sum(0)  # not a product, as 0 times infinity is NaN
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of per-sample ``values`` (B,) over the real rows."""

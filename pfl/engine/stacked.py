@@ -149,7 +149,8 @@ class StackedBackend:
                             sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
                         if each:
                             kept = real[:, part].view(*value.shape[:2], *[1] * (value.dim() - 2))
-                            sums[name][at, column : column + value.shape[1]] += value * kept
+                            columns = slice(column, column + value.shape[1])
+                            sums[name][at, columns] += value.masked_fill(~kept, 0)
                         else:
                             sums[name][at] += value
             return sums
@@ -173,9 +174,10 @@ def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
 
 
 def _padded(indices: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Index arrays of unequal lengths as (K, longest), padded with index 0, and which entries are real."""
+    """Index arrays of unequal lengths as (K, longest), padded with the first, and which entries are real."""
     lengths = np.array([len(index) for index in indices])
-    table = np.zeros((len(indices), lengths.max()), dtype=np.int64)
+    first = np.array([index[0] if len(index) else 0 for index in indices], dtype=np.int64)
+    table = np.repeat(first[:, None], lengths.max(), axis=1)
     rows = np.arange(table.shape[1]) < lengths[:, None]
     table[rows] = np.concatenate(indices)
     return on_device(table, device), on_device(rows, device)

@@ -21,7 +21,8 @@ class Tables(NamedTuple):
     """T steps of K clients, by decreasing number of steps; batches are padded to the largest, B.
 
     Attributes:
-        indices: (T, batches, K, B) pooled indices, 0 for padding.
+        indices: (T, batches, K, B) pooled indices. Padding repeats a sample of the client, whose loss and
+            gradient are finite if the client's are; times 0, an infinite one would be NaN.
         real: (T, batches, K, B), false for padding.
         noise: (T, K, ...), or None if the phase requests none.
         keys: (T, K), or None if no random numbers depend on them.
@@ -45,6 +46,7 @@ class Tables(NamedTuple):
         for k, mine in enumerate(plans):
             if mine:
                 drawn = [batch for plan in mine for batch in plan.batches]
+                indices[:, :, k] = drawn[0][0]
                 indices[:, :, k][real[:, :, k]] = np.concatenate(drawn)
         return Tables(
             indices,

@@ -12,6 +12,7 @@ import pfl
 from pfl.core.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.local_training import Task
+from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
@@ -137,3 +138,57 @@ def test_seeds_and_learning_rates_share_a_stack_where_a_closure_captures_equal_v
         simulation.advance()
     together = [24] if "lr" in variants else [12, 12]
     assert clients == [24, *together]
+
+
+class OwnClasses(pfl.Method):
+    """A client's model chooses among the classes of its training samples."""
+
+    def initialise(self, server):
+        server.client_state["classes"] = server.label_counts > 0
+
+    def logits(self, client, x):
+        return torch.where(client.state["classes"], client.net(x), -torch.inf)
+
+
+class Steep(OwnClasses):
+    """The slope of its loss is infinite where a class is not the client's own."""
+
+    def loss(self, client, batch):
+        own = self.logits(client, batch.x).softmax(1).gather(1, batch.y[:, None])
+        return batch.mean(-own.log().squeeze(1))
+
+
+@pytest.mark.parametrize("method", [OwnClasses, Steep])
+def test_padding_is_without_effect_where_its_loss_would_be_infinite(method):
+    values = []
+    for backend in ("loop", "stacked"):
+        (run,) = pfl.simulate(
+            method,
+            "digits",
+            "pathological:2",
+            clients=10,
+            participation=1.0,
+            rounds=2,
+            epochs=1,
+            dtype="float64",
+            execution=Execution(backend=backend),
+            progress=False,
+        )
+        values.append([run.metrics.rounds[-1].train_loss, run.metrics.rounds[-1].moments["post_local"].loss])
+    assert values[1] == pytest.approx(values[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_an_infinite_value_of_a_sample_is_not_multiplied_with_padding(each, dataset, partition):
+    def infinite(_, batch):
+        values = torch.full_like(batch.y, torch.inf, dtype=torch.float64)
+        return {"value": values if each else batch.sum(values)}
+
+    collected = []
+    for backend in (LoopBackend(), StackedBackend()):
+        server = simulation_of(CONFIG, dataset, partition, backend).runs[0].server
+        samples = [*server.samples[:-1], server.samples[-1][:0]]
+        tensors = server.store.rows(server.client_ids)
+        collected.append(server.collect(infinite, server.client_ids, tensors, samples, each)["value"])
+    assert collected[1].tolist() == collected[0].tolist()
+    assert set(collected[0].unique().tolist()) == {0, torch.inf}
