@@ -268,8 +268,7 @@ class SavedModels:
     def _network(self) -> Network:
         """The network, built once, because its name may stand for another object later."""
         network = partial(build, self.config.model)
-        with torch.random.fork_rng(devices=[]):
-            return client_network(self.config, self._method, network, self._federation)
+        return client_network(self.config, self._method, network, self._federation, self.seed)
 
     def _predictor(self, tensors: Mapping[str, Tensor], method: Method, state: State) -> Predictor:
         net = copy.deepcopy(self._network)
