@@ -346,7 +346,7 @@ def load_models(
             tensors=own["tensors"],
             _personal=own["personal"],
             _client_state=own["client_state"],
-            _federation=_federation(config, data, own["train"]),
+            _federation=_federation(config, data, own),
             _unseen=len(ids) - clients,
         )
         models.client(models.ids[0])
@@ -358,7 +358,7 @@ def load_models(
     return models
 
 
-def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -> Federation:
+def _federation(config: Config, data: Mapping[str, Any], own: Mapping[str, Any]) -> Federation:
     """The federation that the models were trained in, without its images."""
     dataset = Dataset(
         name=data["name"],
@@ -373,8 +373,11 @@ def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -
         tokens=data["tokens"],
     )
     none = np.zeros(0, np.int64)
-    sizes = tuple(np.zeros(size, np.int64) for size in train)
+    sizes = tuple(np.zeros(size, np.int64) for size in own["train"])
     partition = Partition("", sizes, (none,) * len(sizes), data["checksum"])
-    return Federation(
+    federation = Federation(
         dataset, partition, torch.device("cpu"), getattr(torch, config.dtype), config.input_scale
     )
+    if "label_counts" in own:  # files of earlier versions have none
+        federation.label_counts = own["label_counts"]
+    return federation
