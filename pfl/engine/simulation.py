@@ -276,6 +276,8 @@ class Simulation:
         results = dict(zip(servers, self._train(tasks), strict=True))
         for server, task in zip(servers, tasks, strict=True):
             end_round(server, server.program.method, task, results[server])
+            if server.round == 1:
+                server.check_state(type(server.program.method).__name__)
         for run in runs:
             run.unread.append(results[run.server].losses)
             down, up = run.server.traffic.total
