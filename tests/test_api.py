@@ -475,3 +475,24 @@ def test_an_option_that_shares_a_name_with_a_hyperparameter_sets_the_training_s(
     own = [config.hyperparameters[name] for config in configs]
     assert training == [value, 0.0, value / 2]
     assert own == [usual, value, value]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "complaint"),
+    [
+        ([0, 1, -1], [2], "index -1 is not accepted; expected .* of integers from 0 to 239"),
+        ([0, 1], [2, 240], "index 240 is not accepted; expected .* of integers from 0 to 239"),
+        (
+            [0, 1, 2],
+            [2],
+            "index 2 in both is not accepted; expected training and test samples that are disjoint",
+        ),
+    ],
+)
+def test_indices_of_a_partition_of_ones_own_are_checked(train, test, complaint, dataset, partition):
+    lists = {
+        "train": (*partition.train[:-1], np.array(train)),
+        "test": (*partition.test[:-1], np.array(test)),
+    }
+    with pytest.raises(InvalidInput, match=rf"^partition: client 5: {complaint}"):
+        pfl.simulate("fedavg", dataset, replace(partition, **lists), **SHORT)

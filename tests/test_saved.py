@@ -80,6 +80,33 @@ def test_the_models_of_each_seed_are_loaded_by_seed(saved, file, dataset, partit
         load_models(file)
 
 
+def test_a_network_that_depends_on_the_clients_classes_is_loaded(file, dataset, partition):
+    class Common(Method):
+        """A layer with as many units as clients have the most common class."""
+
+        def client_network(self, network, federation):
+            most = int((federation.label_counts > 0).sum(0).max())
+            network.add_module("votes", nn.Linear(network.head.in_features, most))
+            return network
+
+    (run,) = pfl.simulate(
+        Common, dataset, partition, rounds=1, epochs=1, execution=Execution(save=str(file)), progress=False
+    )
+    models = load_models(file, method=Common)
+    np.testing.assert_allclose(
+        models.evaluate(dataset, partition), [client.accuracy for client in run.metrics.per_client]
+    )
+
+
+def test_a_file_without_label_counts_is_loaded(saved, file, dataset, partition):
+    saved()
+    accuracies = load_models(file).evaluate(dataset, partition)
+    content = read_models(file)
+    del content["seeds"][0]["label_counts"]
+    checkpoint.write(file, content)
+    assert load_models(file).evaluate(dataset, partition).tolist() == accuracies.tolist()
+
+
 def test_the_global_model_is_the_network_that_all_clients_share(saved, file, dataset):
     saved("fedavg")
     models = load_models(file)

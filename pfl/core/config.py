@@ -125,8 +125,8 @@ class Config:
     the last round, they are tested with the model that the method gives a new client, after adaptation, and
     after local training from scratch."""
     unseen_epochs: CountOrZero = 0
-    """Local epochs of `unseen` clients: from scratch, and in the adaptation if the method defines none. 0
-    means `epochs`."""
+    """Local epochs of `unseen` clients: from scratch, and in those phases of the adaptation for which the
+    method states neither epochs nor steps. 0 means `epochs`."""
     dtype: Literal["float32", "float64"] = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"

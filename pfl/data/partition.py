@@ -15,7 +15,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import replacing, writing
 from pfl.data.dataset import Dataset
 from pfl.data.partitions import PARTITIONS
-from pfl.data.rule import Rule, check_lists, parsed, split, written
+from pfl.data.rule import Rule, check_split, parsed, split, written
 
 RUN = "run"
 """Value of ``seed`` in a specification that gives each seed of a simulation its own partition."""
@@ -270,17 +270,12 @@ def make_partition(
     canonical, rule = parse_spec(spec, run_seed)
     notes: list[str] = []
     divided = rule.divide(dataset, clients, notes)
-    where, samples = f"{type(rule).__name__}.divide", len(dataset.labels)
+    where = f"{type(rule).__name__}.divide"
     if not isinstance(divided, tuple) or len(divided) != 2:
         accepted = "the lists of training indices and those of test indices"
         raise InvalidInput(where, f"a return value of type {type(divided).__name__}", accepted)
     train, test = divided
-    check_lists(where, train, clients, samples)
-    check_lists(where, test, len(train), samples)
-    for client, lists in enumerate(zip(train, test, strict=True)):
-        if len(common := np.intersect1d(*lists)):
-            accepted = "training and test samples that are disjoint"
-            raise InvalidInput(f"{where}: client {client}", f"index {common[0]} in both", accepted)
+    check_split(where, train, test, clients, len(dataset.labels))
     return Partition(canonical, tuple(train), tuple(test), dataset.checksum, tuple(notes))
 
 

@@ -162,6 +162,20 @@ class ClassesRule(Rule):
             raise InvalidInput("classes", self.classes, f"at most {classes}, the number of classes")
 
 
+def check_split(where: str, train: Any, test: Any, clients: int | None, samples: int) -> None:
+    """Check the training and test indices of each of the ``clients``, as in `check_lists`.
+
+    Raises:
+        InvalidInput: lists are invalid, or a client trains on a test sample.
+    """
+    check_lists(where, train, clients, samples)
+    check_lists(where, test, len(train), samples)
+    for client, lists in enumerate(zip(train, test, strict=True)):
+        if len(common := np.intersect1d(*lists)):
+            accepted = "training and test samples that are disjoint"
+            raise InvalidInput(f"{where}: client {client}", f"index {common[0]} in both", accepted)
+
+
 def check_lists(where: str, lists: Any, clients: int | None, samples: int) -> None:
     """Check the return value of ``where``, a function of a rule: the indices of each of the ``clients``.
 

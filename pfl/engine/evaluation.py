@@ -20,8 +20,9 @@ from pfl.engine.returned import check_scores, name_of
 from pfl.engine.server import Server
 
 PART_BYTES = 8 << 20
-"""Size of the models evaluated at once, which bounds the memory of an evaluation. With several processes the
-limit is doubled for each, so that each has several clients: cnn4 on two is evaluated 1.5 times as fast."""
+"""Size of the models that a single process evaluates at once, which bounds the memory of an evaluation. With
+several processes it is doubled for each, so that each has several clients: cnn4 on two is evaluated 1.5
+times as fast."""
 PART_BYTES_ON_GPU = 256 << 20
 
 
@@ -144,8 +145,14 @@ def outputs(server: Server, method: Method, client: Client, batch: Batch) -> tup
 
 
 def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
-    """The models evaluated at ``moment`` for the consecutive clients ``part``: name to (K, *shape)."""
-    tensors = personal_models(server, method, moment, part)
+    """The models evaluated at ``moment`` for the clients in ``part``, one of `parts`: name to (K, *shape)."""
+    first, last, _ = part.indices(server.clients)
+    only_reads = type(method).personal is Method.personal
+    size = last - first if only_reads or method.personal_collects else _at_once(server)
+    # The blocks of a single process: a product of matrices rounds a row differently if it has other rows.
+    blocks = [slice(k, min(k + size, last)) for k in range(first, last, size)]
+    models = [dict(personal_models(server, method, moment, block)) for block in blocks]
+    tensors = {name: _joined([of_block.pop(name) for of_block in models]) for name in list(models[0])}
     if moment == "adapted":
         clients = server.client_ids[part]
         return server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
@@ -160,14 +167,32 @@ def personal_models(server: Server, method: Method, moment: Moment, part: slice)
 
 
 def parts(server: Server) -> list[slice]:
-    """Slices of the clients whose models fit into `PART_BYTES` or `PART_BYTES_ON_GPU`."""
-    model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.store.stacks.values())
-    if server.federation.device.type == "cuda":
-        room = PART_BYTES_ON_GPU
-    else:
-        room = PART_BYTES if server.processes == 1 else 2 * server.processes * PART_BYTES
-    size = max(1, room // model)
+    """Slices of the clients that are evaluated at once, by all processes together."""
+    size = _at_once(server)
+    if server.processes > 1:
+        size *= max(1, 2 * server.processes * PART_BYTES // (size * _model_bytes(server)))
     return [slice(first, first + size) for first in range(0, server.clients, size)]
+
+
+def _at_once(server: Server) -> int:
+    """The number of clients whose models a single process evaluates at once."""
+    room = PART_BYTES_ON_GPU if server.federation.device.type == "cuda" else PART_BYTES
+    return max(1, room // _model_bytes(server))
+
+
+def _model_bytes(server: Server) -> int:
+    return sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.store.stacks.values())
+
+
+def _joined(stacks: Sequence[Tensor]) -> Tensor:
+    """The stacks (K, *shape) of consecutive clients as one, which is shared if they are the same row."""
+    first, *others = stacks
+    if not others:
+        return first
+    same = all(stack.data_ptr() == first.data_ptr() for stack in others)
+    if same and all(len(stack) == 1 or _shared(stack) for stack in stacks):
+        return first[:1].expand(sum(map(len, stacks)), *first.shape[1:])
+    return torch.cat([*stacks])
 
 
 def _checksums(

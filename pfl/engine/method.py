@@ -148,11 +148,15 @@ class Method(_Immutable):
         family: the group of methods under which it is listed and documented (`pfl.core.families`).
         new_client: what a client that joins after the last round receives (`admit`), in one sentence, and
             how it adapts if `adapt` is overridden.
+        personal_collects: whether `personal` runs the clients' networks, with `Server.collect` or
+            `Server.train`. It is then called for as many clients at once as there are workers to share
+            them. The values of a client must not depend on the other clients of the call.
     """
 
     headline: ClassVar[Moment] = "post_aggregation"
     family: ClassVar[str] = "other"
     new_client: ClassVar[str] = "The global model; the mean of the clients' tensors where these differ."
+    personal_collects: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Reject a function whose name is almost that of a hook, which would never be called.

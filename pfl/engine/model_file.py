@@ -56,8 +56,9 @@ def read_models(path: Path) -> dict[str, Any]:
         ``config``, ``data``, ``plugins``, and under ``seeds``, for each seed: ``round``;
         ``tensors``, the stored models by name, (clients, *shape), or (1, *shape) if all clients share one;
         ``personal``, in the same form, those that differ in the models evaluated at the method's headline;
-        ``client_state``; ``train``, the clients' numbers of training samples; and ``ids``, the index of each
-        client in the partition, those of unseen clients at the end.
+        ``client_state``; ``train``, the clients' numbers of training samples, and ``label_counts``, the
+        same by class (clients, classes); and ``ids``, the index of each client in the partition, those of
+        unseen clients at the end.
 
     Raises:
         InvalidInput: there is no such file, it is damaged, or it is of another kind or version.
@@ -90,6 +91,7 @@ def _content(run: SeedRun) -> dict[str, Any]:
         ),
         "client_state": _in_memory(server.client_state),
         "train": [len(samples) for samples in server.federation.train],
+        "label_counts": server.label_counts.cpu(),
         "ids": list(run.ids),
     }
 

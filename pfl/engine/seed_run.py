@@ -57,8 +57,9 @@ class SeedRun:
         """Everything that a checkpoint stores.
 
         Raises:
-            InvalidInput: a measurement cannot be stored.
+            InvalidInput: a measurement, or an entry of the method's state, cannot be stored.
         """
+        self.server.check_state(type(self.method).__name__)
         for value in tree_leaves(self.measurements):
             if not isinstance(value, checkpoint.MEASURED):
                 accepted = (

@@ -122,11 +122,19 @@ class Server:
         returned: object = method.initialise(self)  # type: ignore[func-returns-value]
         if returned is not None:
             raise wrong_type(hook, returned, "None; tensors belong in server.state and server.client_state")
-        check_stacks(f"{hook}: state", self.state)
-        check_stacks(f"{hook}: client_state", self.client_state, self.clients)
+        self.check_state(hook)
         # The method may change its state in place, but not the models that it came from.
         self.state, self.client_state = apart((self.state, self.client_state), memory(self.initial))
         self.to_device()
+
+    def check_state(self, where: str) -> None:
+        """Check that the method's state consists of tensors, those of the clients with a row for each.
+
+        Raises:
+            InvalidInput: it does not; the message says ``where``.
+        """
+        check_stacks(f"{where}: state", self.state)
+        check_stacks(f"{where}: client_state", self.client_state, self.clients)
 
     def to_device(self) -> None:
         """Move the method's state to the device of the federation."""

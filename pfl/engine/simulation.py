@@ -31,7 +31,7 @@ from pfl.engine.server import Server
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.unseen import AllClients
 from pfl.models import Shape
-from pfl.models._adapted import supported
+from pfl.models._adapted import check_constants, supported
 from pfl.models._network import Network
 
 BYTES_PER_SCALAR = 4
@@ -65,11 +65,18 @@ tensors can be bound. Results other than None are kept: numbers, strings, tensor
 
 
 def client_network(
-    config: Config, method: Method, network: Callable[[Shape, int], Network], federation: Federation
+    config: Config,
+    method: Method,
+    network: Callable[[Shape, int], Network],
+    federation: Federation,
+    seed: int,
 ) -> Network:
-    """The networks of a client, on the device and in the dtype of ``federation``."""
+    """The networks of a client with the common initialisation of ``seed``, on the device and in the dtype of
+    ``federation``."""
     hook = name_of(method, "client_network")
-    net = method.client_network(network(federation.shape, federation.classes), federation)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(integer_seed(seed, "initialisation"))
+        net = method.client_network(network(federation.shape, federation.classes), federation)
     if not isinstance(net, Network):
         raise wrong_type(hook, net, "a Network, optionally with submodules")
     try:
@@ -141,16 +148,20 @@ class Simulation:
         all_clients: AllClients | None,
     ) -> SeedRun:
         def new_server(
-            config: Config, federation: Federation, method: Method, template: Network | None = None
+            config: Config, federation: Federation, method: Method, other: Network | None = None
         ) -> Server:
-            net = self._build(method, federation, seed)
+            net = client_network(self.config, method, self.network, federation, seed)
+            if other:
+                check_constants(self.config.model, net, other)
+            # Configurations share one template, to which backends bind each client's tensors.
+            template = other if self.runs else None
             return Server(config, federation, seed, method, net, self.backend, self.stopwatch, template)
 
-        # All runs share one template, to which backends bind each client's tensors.
-        template = self.runs[0].server.program.net if self.runs else None
+        started = next(iter(self._by_training.values()), None)
+        other = started.server.program.net if started else None
         training = (seed, config.lr, method.as_trained())
         first = self._by_training.get(training)
-        server = first.server if first else new_server(config, federation, method, template)
+        server = first.server if first else new_server(config, federation, method, other)
         run = SeedRun(method, server, ids=range(server.clients))
         if first:
             run.known = first.known
@@ -159,12 +170,6 @@ class Simulation:
             run.test_unseen = partial(unseen.evaluate, server, method, all_clients, new_server)
         self._by_training.setdefault(training, run)
         return run
-
-    def _build(self, method: Method, federation: Federation, seed: int) -> Network:
-        """A client's networks with the common initialisation of ``seed``."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(integer_seed(seed, "initialisation"))
-            return client_network(self.config, method, self.network, federation)
 
     @property
     def training_seconds(self) -> float:
@@ -271,6 +276,8 @@ class Simulation:
         results = dict(zip(servers, self._train(tasks), strict=True))
         for server, task in zip(servers, tasks, strict=True):
             end_round(server, server.program.method, task, results[server])
+            if server.round == 1:
+                server.check_state(type(server.program.method).__name__)
         for run in runs:
             run.unread.append(results[run.server].losses)
             down, up = run.server.traffic.total

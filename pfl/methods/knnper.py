@@ -33,6 +33,7 @@ class KNNPer(Method):
     """
 
     family = "knowledge transfer"
+    personal_collects = True
 
     lam: float = hyper(0.5, "lambda: weight of the neighbours", low=0.0, high=1.0, search=(0.0, 1.0))
     k: int = hyper(10, "number of neighbours", low=1, search=(3, 30), log=True, probe=3)

@@ -74,6 +74,29 @@ def supported(name: str, module: Module) -> Module:
     return module
 
 
+def check_constants(name: str, net: nn.Module, other: nn.Module) -> None:
+    """Check that plain attributes of ``net`` equal those of the network of another seed: clients share them.
+
+    Raises:
+        InvalidInput: one depends on the seed.
+    """
+    known = _constants(other)
+    for constant, value in _constants(net).items():
+        if constant not in known or not torch.equal(value, known[constant]):
+            accepted = f"a network whose constants are equal for all seeds, unlike {constant}"
+            raise InvalidInput("model", name, f"{accepted}; register_buffer keeps one for each")
+
+
+def _constants(net: nn.Module) -> dict[str, Tensor]:
+    """Attributes that are neither parameters nor buffers nor, as with weight_norm, computed from them."""
+    return {
+        f"{path}.{attribute}".removeprefix("."): torch.as_tensor(value).to_dense()
+        for path, layer in net.named_modules()
+        for attribute, value in vars(layer).items()
+        if isinstance(value, float) or (isinstance(value, Tensor) and value.is_leaf)
+    }
+
+
 def _split(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
     linears = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     accepted = "a network whose last nn.Linear returns the logits, or pfl.Network(extractor, head)"
@@ -105,12 +128,16 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
     for layer in module.modules():
         if isinstance(layer, BatchNorm | Dropout):
             layer.eval()
+    attributes = [(vars(layer), vars(layer).copy()) for layer in module.modules()]
     before = torch.get_rng_state()
     try:
         logits: Tensor = module(_samples(shape))
     except Exception as error:  # whatever a forward function raises
         raise unfit(name, shape, error) from None
     finally:
+        for own, former in attributes:  # without what the forward function has stored
+            own.clear()
+            own.update(former)
         module.train()
     if not isinstance(logits, Tensor):
         raise InvalidInput("model", name, f"a network that returns logits, not a {type(logits).__name__}")

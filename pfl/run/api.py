@@ -265,6 +265,7 @@ def divided(
         InvalidInput: they do not fit together.
     """
     from pfl.data.partition import Partition, check_partition, make_division
+    from pfl.data.rule import check_split
 
     if isinstance(partition, str):
         if isinstance(dataset, str | Path):
@@ -280,6 +281,7 @@ def divided(
     data = known_data(dataset)
     if partition.data_checksum != data.checksum:
         raise InvalidInput("partition", partition.spec, f"a partition of {data.name}, not of other data")
+    check_split("partition", partition.train, partition.test, None, len(data.labels))
     return data, partition
 
 

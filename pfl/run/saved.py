@@ -268,8 +268,7 @@ class SavedModels:
     def _network(self) -> Network:
         """The network, built once, because its name may stand for another object later."""
         network = partial(build, self.config.model)
-        with torch.random.fork_rng(devices=[]):
-            return client_network(self.config, self._method, network, self._federation)
+        return client_network(self.config, self._method, network, self._federation, self.seed)
 
     def _predictor(self, tensors: Mapping[str, Tensor], method: Method, state: State) -> Predictor:
         net = copy.deepcopy(self._network)
@@ -347,7 +346,7 @@ def load_models(
             tensors=own["tensors"],
             _personal=own["personal"],
             _client_state=own["client_state"],
-            _federation=_federation(config, data, own["train"]),
+            _federation=_federation(config, data, own),
             _unseen=len(ids) - clients,
         )
         models.client(models.ids[0])
@@ -359,7 +358,7 @@ def load_models(
     return models
 
 
-def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -> Federation:
+def _federation(config: Config, data: Mapping[str, Any], own: Mapping[str, Any]) -> Federation:
     """The federation that the models were trained in, without its images."""
     dataset = Dataset(
         name=data["name"],
@@ -374,8 +373,11 @@ def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -
         tokens=data["tokens"],
     )
     none = np.zeros(0, np.int64)
-    sizes = tuple(np.zeros(size, np.int64) for size in train)
+    sizes = tuple(np.zeros(size, np.int64) for size in own["train"])
     partition = Partition("", sizes, (none,) * len(sizes), data["checksum"])
-    return Federation(
+    federation = Federation(
         dataset, partition, torch.device("cpu"), getattr(torch, config.dtype), config.input_scale
     )
+    if "label_counts" in own:  # files of earlier versions have none
+        federation.label_counts = own["label_counts"]
+    return federation

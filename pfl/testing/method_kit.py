@@ -21,7 +21,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.hyper import Hyperparameter
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
-from pfl.engine import checkpoint, workers
+from pfl.engine import checkpoint, evaluation, workers
 from pfl.engine.evaluation import moments
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import FIELDS, Method
@@ -107,12 +107,13 @@ class CheckedMethod:
         return self._whole[key]
 
     def bits(self, execution: Execution, clients: Partition | None = None, **changes: Any) -> Values:
-        """All numbers of a simulation, and the models at its end, on a CPU with the loop backend."""
+        """All numbers of a simulation, and all models at its end, on a CPU with the loop backend."""
         with TemporaryDirectory() as folder:
             file = Path(folder) / "models.pt"
             execution = dataclasses.replace(execution, device="cpu", backend="loop", save=str(file))
             values = values_of(self.run(execution, clients, **changes).metrics)
             (models,) = read_models(file)["seeds"].values()
+        values |= {f"personal, {name}": stack for name, stack in models["personal"].items()}
         return values | {f"models, {name}": stack for name, stack in models["tensors"].items()}
 
 
@@ -338,7 +339,8 @@ def forked_workers(tested: CheckedMethod) -> None:
     """Two worker processes give bit-identical results to one."""
     options: dict[str, Any] = {"dtype": "float32", "participation": 1.0}
     options |= {"eval_every": CONFIG.rounds, "epochs": 1}
-    with patch.object(workers, "WORTHWHILE", -1.0):  # every call is worth a fork
+    # Every call is worth a fork, and the models of one process are evaluated a few at a time.
+    with patch.object(workers, "WORTHWHILE", -1.0), patch.object(evaluation, "PART_BYTES", 1 << 18):
         alone, shared = (tested.bits(Execution(workers=count), **options) for count in (1, 2))
     _equal(shared, alone, "two workers")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
-from pfl.engine.evaluation import evaluate
+from pfl.engine import evaluation
+from pfl.engine.evaluation import evaluate, evaluated_models, parts
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from pfl.methods.fedavg import FedAvg
@@ -53,6 +55,31 @@ def test_each_of_several_processes_has_several_clients(workers, models, dataset,
     run = simulation_of(config, dataset, partition, Counting(workers))
     run.advance()
     assert run.backend.seen == models
+
+
+@pytest.mark.parametrize("method", ["fedap", "pfedhn", "knnper", "ditto", "fedavg"])
+def test_no_bit_of_an_evaluated_model_depends_on_the_number_of_workers(
+    method, dataset, partition, monkeypatch
+):
+    """Products of matrices round a client's row differently if they have other rows."""
+    config = dataclasses.replace(CONFIG, method=method, model="lenet5", dtype="float32")
+    run = simulation_of(config, dataset, partition)
+    for _ in range(2):
+        run.advance()
+    server, own = run.runs[0].server, run.runs[0].method
+    models = {}
+    for workers in (1, 2, 3):
+        server._backend.processes = workers
+        size = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.store.stacks.values())
+        monkeypatch.setattr(evaluation, "PART_BYTES", 2 * size - 1)
+        for moment in ("post_aggregation", "post_local"):
+            of_parts = [evaluated_models(server, own, moment, part) for part in parts(server)]
+            models[workers, moment] = {
+                name: torch.cat([part[name] for part in of_parts]) for name in of_parts[0]
+            }
+    for (workers, moment), tensors in models.items():
+        for name, stack in tensors.items():
+            assert torch.equal(stack, models[1, moment][name]), (workers, moment, name)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "pfedsim", "fedproto", "perfedavg"])

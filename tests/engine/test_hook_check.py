@@ -215,6 +215,25 @@ def test_what_a_method_stores_or_sends_has_a_row_per_client(hook, value, complai
     assert line == f"Wrong.{hook}: {complaint}"
 
 
+@pytest.mark.parametrize("since", [1, 2])
+def test_state_that_is_not_a_tensor_is_refused_after_one_round_and_before_a_checkpoint(since, tmp_path):
+    class Wrong(pfl.Method):
+        """A wrong method."""
+
+        def aggregate(self, server):
+            if server.round == since:
+                server.state["progress"] = {"round": float(server.round)}
+            return {}
+
+    execution = Execution(checkpoint_dir=str(tmp_path), code="1") if since > 1 else Execution()
+    line = refusal(
+        pfl.simulate, Wrong, clients=4, rounds=since, epochs=1, execution=execution, progress=False
+    )
+    assert (
+        line == "Wrong: state['progress']['round']: a value of type float is not accepted; expected a tensor"
+    )
+
+
 @pytest.mark.parametrize("headline", ["adapted", "post_training"])
 def test_a_headline_that_is_never_evaluated_is_refused_after_one_round(headline):
     class Wrong(pfl.Method):

@@ -13,6 +13,7 @@ import pfl
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine import checkpoint, unseen
+from pfl.engine.method import Phase
 from pfl.engine.metrics import Metrics, json_ready
 from pfl.engine.unseen import seen_first
 from pfl.methods import METHODS
@@ -82,6 +83,19 @@ def test_unseen_epochs_are_the_epochs_of_adaptation_and_of_scratch(dataset, part
     assert default.received == other.received
     assert default.adapted != other.adapted
     assert default.scratch != other.scratch
+
+
+def test_phases_of_an_adaptation_without_epochs_take_the_unseen_epochs(dataset, partition):
+    class Adapted(pfl.Method):
+        def adaptation(self, server):
+            return (Phase(),)
+
+    adapted = {}
+    for epochs in (0, 2, 5):
+        options = {**OPTIONS, "unseen_epochs": epochs, "progress": False}
+        (run,) = pfl.simulate(Adapted, dataset, partition, **options)
+        adapted[epochs] = run.metrics.unseen.adapted
+    assert adapted[0] == adapted[2] != adapted[5]
 
 
 def test_the_adaptation_of_a_method_takes_its_own_epochs(dataset, partition):

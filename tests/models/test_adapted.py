@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -224,3 +225,65 @@ def test_layers_that_a_method_adds_are_checked_like_those_of_a_network(layer, ac
 
     with pytest.raises(InvalidInput, match=rf"^Wrong\.client_network: model: .* {accepted}"):
         pfl.simulate(Wrong, clients=4, rounds=1, epochs=1, progress=False)
+
+
+class Fourier(nn.Module):
+    """Fourier features of random frequencies, which are constants of the module."""
+
+    def __init__(self, inputs, classes, keep):
+        super().__init__()
+        keep(self, "frequencies", torch.randn(inputs, 16))
+        self.out = nn.Linear(16, classes)
+
+    def forward(self, x):
+        self.latest = (x.flatten(1) @ self.frequencies.to(x.dtype)).cos()
+        return self.out(self.latest)
+
+
+def fourier(keep):
+    return lambda shape, classes: Fourier(math.prod(shape), classes, keep)
+
+
+OPTIONS = {"clients": 4, "rounds": 2, "epochs": 1, "dtype": "float64", "progress": False}
+
+
+def test_constants_that_depend_on_the_seed_are_refused():
+    line = "equal for all seeds, unlike extractor.frequencies; register_buffer keeps one for each"
+    with pytest.raises(InvalidInput, match=f"^model: .* is not accepted; expected a network .* {line}"):
+        pfl.simulate(model=fourier(setattr), seeds=2, **OPTIONS)
+
+
+def test_buffers_may_depend_on_the_seed():
+    losses = {}
+    for backend in ("loop", "stacked"):
+        execution = pfl.Execution(device="cpu", backend=backend)
+        runs = pfl.simulate(model=fourier(nn.Module.register_buffer), seeds=2, execution=execution, **OPTIONS)
+        losses[backend] = [run.metrics.rounds[-1].train_loss for run in runs]
+    assert losses["stacked"] == pytest.approx(losses["loop"], abs=1e-9)
+
+
+def test_constants_that_are_equal_for_all_seeds_are_accepted():
+    def equal(module, name, value):
+        setattr(module, name, torch.ones_like(value))
+
+    pfl.simulate(model=fourier(equal), seeds=2, **OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_attributes_that_are_computed_from_parameters_are_no_constants():
+    def normed(*_):
+        return flat(nn.utils.weight_norm(nn.Linear(64, 9)), nn.Linear(9, 10))
+
+    pfl.simulate(model=normed, seeds=2, **OPTIONS)
+
+
+def test_saved_models_have_the_constants_of_their_seed(tmp_path, dataset, partition):
+    file = tmp_path / "models.pt"
+    execution = pfl.Execution(save=str(file))
+    options = {name: value for name, value in OPTIONS.items() if name != "clients"}
+    (run,) = pfl.simulate(
+        "fedper", dataset, partition, model=fourier(setattr), seeds=[3], execution=execution, **options
+    )
+    models = pfl.load_models(file, model=fourier(setattr))
+    own = [client.accuracy for client in run.metrics.per_client]
+    assert models.evaluate(dataset, partition).tolist() == pytest.approx(own)

@@ -124,6 +124,16 @@ class Counted(Averaging):
         return super().loss(client, batch) * (1 + 0.01 * (Counted.steps % 7))
 
 
+class Relative(Averaging):
+    """A client's evaluated model depends on the clients that are evaluated with it."""
+
+    personal_collects = True
+
+    def personal(self, server, moment, clients=slice(None)):
+        models = server.personal(moment, clients)
+        return {**models, "head.bias": models["head.bias"] + 0.1 * len(models["head.bias"])}
+
+
 class PaddedIfLocal(Averaging):
     def phases(self, server):
         return (Phase(loss=unmasked if server.config.bn_stats == "local" else None),)
@@ -219,6 +229,11 @@ def test_a_broken_method_is_told_so_in_one_line(rule):
     method, line = BROKEN[rule]
     with violates(rule, line):
         check_method(method, [rule])
+
+
+def test_a_model_that_depends_on_the_clients_evaluated_with_it_is_seen():
+    with violates("forked_workers", r"two workers, post_local loss\[\d\] is"):
+        check_method(Relative, ["forked_workers"])
 
 
 @pytest.mark.slow
