@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import re
 from itertools import chain, repeat
@@ -15,6 +16,7 @@ import torch
 from pfl.core.config import Config
 from pfl.data.dataset import Dataset, load
 from pfl.data.partition import Partition, make_partition
+from pfl.engine import checkpoint
 from pfl.engine.metrics import json_ready
 from pfl.run.trials import Trial, checked, with_checksum
 from tests.command import pfl, refused
@@ -207,6 +209,46 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(tmp_path, mon
         assert pfl(*command).returncode == 130
     assert "trials run: 1;" in pfl(*command).stdout
     assert [path.stem for path in models.iterdir()] == trial.keys
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # the models of all seeds are written first, then those of each
+def test_models_wait_until_a_full_disk_has_space(seed, tmp_path, fill_disk, monkeypatch, caplog):
+    trial = one_trial((0, 1))
+    file, models = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "models"
+    files = [models / f"{key}.pt" for key in trial.keys]
+    models.mkdir()
+    fill_disk(files[seed])
+    monkeypatch.setattr("pfl.core.files.SECONDS_BETWEEN_TRIES", 0)
+    done = pfl("run-trials", str(file), "--save", str(models))
+    assert f"{files[seed]}: no space left on the disk; waiting for space" in caplog.text
+    assert "trials run: 1;" in done.stdout
+    assert [list(torch.load(path)["seeds"]) for path in files] == [[0], [1]]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_records_of_models_that_cannot_be_written_are_kept_and_the_same_command_retries(
+    seed, tmp_path, monkeypatch, caplog
+):
+    trial = one_trial((0, 1))
+    file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
+    models, dump = tmp_path / "models", checkpoint._dump
+
+    def refuse(content: Any, opened: Any) -> None:
+        if trial.keys[seed] in str(opened.name):
+            raise OSError(errno.EFBIG, "File too large")
+        dump(content, opened)
+
+    command = ("run-trials", str(file), "--rows", str(rows), "--save", str(models))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_dump", refuse)
+        done = pfl(*command)
+    assert f"{trial.keys[seed]}.pt is not accepted; expected a file that can be written (" in caplog.text
+    assert done.stderr.endswith("pfl: trials failed: 1; run the same command to retry them\n")
+    assert (done.returncode, keys_of(rows)) == (1, trial.keys)
+    assert "trials run: 1;" in pfl(*command).stdout
+    assert {path.stem for path in models.iterdir()} == set(trial.keys)
+    assert "trials run: 0;" in pfl(*command).stdout
+    assert keys_of(rows) == trial.keys
 
 
 def test_records_do_not_go_into_the_file_of_the_trials_or_of_something_else(tmp_path):

@@ -55,9 +55,9 @@ def run_trials(
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
-    They run in the order of the file. Trials whose records are in --rows are skipped. Trials that
-    differ only in the adaptation before an evaluation are trained once, unless models are saved. A failed
-    trial is reported, and the others still run.
+    They run in the order of the file. Trials whose records are in --rows are skipped if, with --save,
+    their models are there, too. Trials that differ only in the adaptation before an evaluation are trained
+    once, unless models are saved. A failed trial is reported, and the others still run.
     """
     if minutes is not None and not checkpoint:
         raise Conflict("--minutes", "given without --checkpoint DIR", "name its folder")
@@ -95,7 +95,7 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) 
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _records(rows)
-    pending = [trial for trial in trials if not _is_done(trial, done)]
+    pending = [trial for trial in trials if not (_is_done(trial, done) and _has_models(trial, execution))]
     datasets: dict[str, Dataset] = {}
     separate: list[Trial] = pending if execution.save else []
     count, failed, left = len(pending), 0, 0
@@ -130,8 +130,11 @@ def _run(trials: Iterable[Trial], rows: Path, execution: Execution, end: float) 
         if not records:
             left += len(together)
             continue
-        append_lines(rows, [record.to_line() for record in records], wait=True)
-        if folder:
+        if not _is_done(trial, done):  # or only its models were missing
+            append_lines(rows, [record.to_line() for record in records], wait=True)
+        saved = _has_models(trial, execution)
+        failed += not saved
+        if folder and saved:
             shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
     print(f"trials run: {count - failed - left}; records in {rows}")
     if left:
@@ -201,6 +204,12 @@ def _is_done(trial: Trial, done: Mapping[str, Sequence[set[str]]]) -> bool:
     return all(
         any(lacks.isdisjoint(trial.moments or lacks) for lacks in done.get(key, ())) for key in trial.keys
     )
+
+
+def _has_models(trial: Trial, execution: Execution) -> bool:
+    """Whether there are models of each seed, or none are to be saved."""
+    save = execution.save
+    return not save or all((Path(save) / f"{key}.pt").is_file() for key in trial.keys)
 
 
 def _records(rows: Path) -> dict[str, list[set[str]]]:

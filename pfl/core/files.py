@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -250,18 +250,30 @@ def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None
         InvalidInput: the file cannot be written; it is then unchanged.
     """
     text = b"".join(line + b"\n" for line in lines)
-    warned = False
     with writing(path):
-        while True:
-            try:
-                return _append(path, text)
-            except OSError as error:
-                if not wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-            if not warned:
-                log.warning("%s: no space left on the disk; waiting for space (Ctrl-C stops)", path)
-                warned = True
-            time.sleep(SECONDS_BETWEEN_TRIES)
+        if wait:
+            wait_for_space(path, lambda: _append(path, text))
+        else:
+            _append(path, text)
+
+
+def wait_for_space(path: Path, write: Callable[[], None]) -> None:
+    """Call ``write``, which writes ``path``, and again as long as the disk is full.
+
+    Raises:
+        OSError: it cannot be written for another reason.
+    """
+    warned = False
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        if not warned:
+            log.warning("%s: no space left on the disk; waiting for space (Ctrl-C stops)", path)
+            warned = True
+        time.sleep(SECONDS_BETWEEN_TRIES)
 
 
 def _append(path: Path, lines: bytes) -> None:

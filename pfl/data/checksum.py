@@ -50,7 +50,8 @@ def stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
         yield str(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def verify(path: Path, file: RemoteFile) -> None:
-    """Raise `WrongChecksum` if ``path`` is not ``file``."""
+def verify(path: Path, file: RemoteFile, advice: str = "") -> None:
+    """Raise `WrongChecksum`, with ``advice`` at the end, if ``path`` is not ``file``."""
     if (actual := digest(path, "md5")) != file.md5:
-        raise WrongChecksum("dataset", f"{path} of md5 {actual}", f"md5 {file.md5}, as recorded in pfl")
+        accepted = f"md5 {file.md5}, as recorded in pfl{advice}"
+        raise WrongChecksum("dataset", f"{path} of md5 {actual}", accepted)

@@ -155,7 +155,7 @@ def load(
         data = cache.entry(
             located.name,
             cache.key_of([located.name, located.kind, *stamps, _decoder(located)]),
-            write=lambda folder: _decode(located, size, folder, progress),
+            write=lambda folder: _decode(located, size, raw, folder, progress),
             read=lambda folder: _opened(located, size, folder),
         )
     warn(data)
@@ -278,12 +278,13 @@ def _decoder(located: Located) -> str:
     return f"{digest_of_modules(modules)}, Pillow {version('pillow')}"
 
 
-def _decode(located: Located, size: Resize | None, folder: Path, progress: bool) -> None:
-    """Write the cache entry ``folder``."""
+def _decode(located: Located, size: Resize | None, raw: Path, folder: Path, progress: bool) -> None:
+    """Write the cache entry ``folder``; official files in ``raw`` can be downloaded again."""
     if located.kind == "official":  # verified before they are read, because some are pickles
         assert located.definition
         for path, file in zip(located.files, located.definition.files, strict=True):
-            checksum.verify(path, file)
+            advice = "; delete it to download it again" if path.is_relative_to(raw) else ""
+            checksum.verify(path, file, advice)
     source = {"kind": located.kind, "files": [checksum.describe(path) for path in located.files]}
     out = cache.ArrayWriter(folder, progress, size)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import time
 import urllib.request
 from pathlib import Path
@@ -61,6 +62,8 @@ def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
         part.unlink()
         reason = f"{file.url} was downloaded and deleted, because its checksum is wrong ({error})"
         raise Conflict("dataset", reason, by_hand) from error
+    with part.open("rb") as received:
+        os.fsync(received.fileno())  # or a power failure could leave an empty file with the final name
     return part.replace(folder / file.name)
 
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.core.errors import Conflict, InvalidInput
-from pfl.core.files import replacing
+from pfl.core.files import replacing, wait_for_space
 from pfl.core.text import first_line
 from pfl.engine.metrics import Accuracy, ClientMetric, Evaluated, Unseen, UnseenClient
 from pfl.engine.server import Server
@@ -35,14 +35,24 @@ MEASURED = (type(None), bool, int, float, complex, str, bytes, set, Tensor, np.n
 """Types of the values in what `Measure` returns that a checkpoint can store."""
 
 
-def write(path: Path, content: Any) -> None:
+def write(path: Path, content: Any, wait: bool = False) -> None:
     """Write tensors, numbers, strings, lists and dictionaries to ``path`` atomically.
+
+    Args:
+        wait: if the disk is full, wait for free space instead of raising.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with replacing(path) as file:
-        _dump(content, file)
+
+    def write_once() -> None:
+        with replacing(path) as file:
+            _dump(content, file)
+
+    if wait:
+        wait_for_space(path, write_once)
+    else:
+        write_once()
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:

@@ -21,11 +21,14 @@ from pfl.engine.seed_run import SeedRun
 FORMAT = "pfl models, version 2"
 
 
-def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: Mapping[str, str]) -> None:
+def save_models(
+    path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: Mapping[str, str], wait: bool = False
+) -> None:
     """Write the current models of ``runs``, seeds of one configuration, and everything needed to use them.
 
     Args:
         plugins: the digests of the method and the network, by component, if they come from plugins.
+        wait: if the disk is full, wait for free space instead of raising.
 
     Raises:
         OSError: the file cannot be written.
@@ -46,7 +49,7 @@ def save_models(path: Path, dataset: Dataset, runs: Sequence[SeedRun], plugins: 
         },
         "seeds": {run.server.seed: _content(run) for run in runs},
     }
-    checkpoint.write(path, content)
+    checkpoint.write(path, content, wait)
 
 
 def read_models(path: Path) -> dict[str, Any]:

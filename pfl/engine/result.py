@@ -21,7 +21,8 @@ class Versions:
     """Software versions.
 
     Attributes:
-        compiler: that of the CPU kernels, or None.
+        compiler: that of the CPU kernels, followed by ", without some kernels" if one could not be compiled
+            or loaded; None without a compiler.
     """
 
     python: str
@@ -98,7 +99,7 @@ def versions() -> Versions:
         python=platform.python_version(),
         torch=torch.__version__,
         pfl=VERSION,
-        compiler=kernels.compiler_version(),
+        compiler=kernels.compiler_used(),
     )
 
 

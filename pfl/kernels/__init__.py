@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+import mmap
 import os
 import platform
 import shlex
@@ -16,11 +17,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl.core.files import cache_root
+from pfl.core.files import cache_root, replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+
+_failed = mmap.mmap(-1, 1)
+"""One byte, 1 once a kernel that rounds could not be compiled or loaded; shared with forked workers."""
 
 
 @cache
@@ -38,10 +43,10 @@ def compiler() -> list[str] | None:
         commands = [["c++"], ["g++"]] if given is None else [shlex.split(given)]
     except ValueError:  # a quotation mark that is not closed
         commands = []
-    found = next((command for command in commands if command and shutil.which(command[0])), None)
-    if found is None and given and not given.isspace():
+    command = next((words for words in commands if words and shutil.which(words[0])), None)
+    if command is None and given and not given.isspace():
         log.warning("falling back to slower torch kernels: there is no compiler CXX=%s", given)
-    return found
+    return command
 
 
 @cache
@@ -52,6 +57,12 @@ def compiler_version() -> str | None:
         return None
     said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
     return said.partition("\n")[0]
+
+
+def compiler_used() -> str | None:
+    """`compiler_version`, for a record: marked once a kernel has failed in this process or in its forked
+    workers, because torch's operations give other rounding."""
+    return f"{compiler_version()}, without some kernels" if _failed[0] else compiler_version()
 
 
 @cache
@@ -70,15 +81,17 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
     key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:20]
     library = cache_root() / "kernels" / f"{name}-{key}.so"
     try:
-        if not library.exists():
-            library.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-                target = Path(folder) / library.name
-                options = [*FLAGS, *defined, str(source), "-o", str(target)]
-                subprocess.run([*command, *options], check=True, capture_output=True)
-                target.replace(library)  # atomic: another process may be building the same file
+        with suppress(OSError):  # it is not there, or a power failure has cut it off
+            return ctypes.CDLL(str(library))
+        with tempfile.TemporaryDirectory() as folder, replacing(library) as file:
+            target = Path(folder) / library.name
+            options = [*FLAGS, *defined, str(source), "-o", str(target)]
+            subprocess.run([*command, *options], check=True, capture_output=True)
+            file.write(target.read_bytes())
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError) as error:
+        if name != "read_rows":  # without it, the bytes are the same
+            _failed[0] = 1
         log.warning("falling back to slower torch kernels: %s.cpp cannot be compiled: %s", name, error)
         return None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pfl.core import memory
@@ -22,6 +23,17 @@ class NotSaved(InvalidInput):
     """
 
     results: Sequence[Result] = ()
+
+
+@contextmanager
+def saving(path: str, results: Sequence[Result]) -> Iterator[None]:
+    """A context that turns an `OSError` on writing the models to ``path`` into a `NotSaved`."""
+    try:
+        yield
+    except OSError as error:
+        not_saved = NotSaved("save", path, f"a file that can be written ({error.strerror})")
+        not_saved.results = results
+        raise not_saved from None
 
 
 def cause_of(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from pfl.engine.simulation import Measure, OnRound, Simulation
 from pfl.engine.unseen import AllClients, seen_first
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.run.errors import NotSaved
+from pfl.run.errors import saving
 from pfl.run.fingerprint import name_of, plugin_digests
 from pfl.run.validation import (
     check_execution,
@@ -50,6 +50,7 @@ def simulate_configs(
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
     measure: Measure | None = None,
+    wait: bool = False,
 ) -> list[list[Result]]:
     """Simulate a federation for every configuration and every seed, all in lockstep.
 
@@ -76,6 +77,7 @@ def simulate_configs(
         on_round: called after every round, for the first configuration.
         measure: called with every seed's server after every round; must not change it. By default the
             measure that ``observe`` names.
+        wait: if the disk is full, wait for space for the models instead of raising.
 
     Returns:
         One result per seed, for each configuration.
@@ -134,13 +136,8 @@ def simulate_configs(
         results = simulation.run(execution, on_round, identity)
         if execution.save:
             plugins = plugin_digests(config.method, config.model)
-            try:
-                save_models(Path(execution.save), dataset, simulation.runs, plugins)
-            except OSError as error:
-                accepted = f"a file that can be written ({error.strerror})"
-                not_saved = NotSaved("save", execution.save, accepted)
-                not_saved.results = results
-                raise not_saved from None
+            with saving(execution.save, results):
+                save_models(Path(execution.save), dataset, simulation.runs, plugins, wait)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
 

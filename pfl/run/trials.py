@@ -20,6 +20,7 @@ from pfl.core.errors import Conflict, InvalidInput
 from pfl.engine.metrics import Measured, Metrics, json_ready
 from pfl.engine.result import Result
 from pfl.models import weights_of
+from pfl.run.errors import NotSaved, saving
 from pfl.run.fingerprint import check_unchanged, name_of
 from pfl.run.sources import Plugin, Sources, plugins, running_code
 from pfl.run.validation import non_defaults, validated
@@ -326,7 +327,8 @@ def run_trials(
             a single trial. No other trial may use ``checkpoint_dir``.
 
     Returns:
-        The records of each trial, one per seed, which include the results of ``measure``.
+        The records of each trial, one per seed, which include the results of ``measure``. If models cannot be
+        written, a warning is logged, and their files are missing; on a full disk, they wait for space.
 
     Raises:
         InvalidInput: data, partition or code are not those that a trial names.
@@ -347,21 +349,30 @@ def run_trials(
         save=str(models / f"{first.keys[0]}.pt") if models else None,
     )
     configs = [Config.from_dict(trial.config) for trial in trials]
-    forget_peak(resolve_device(execution.device))
-    try:
-        results = simulate_configs(configs, dataset, partition, first.seeds, together, on_round, measure)
-    except Exception as error:
-        foreign = isinstance(error, InvalidInput) and error.parameter == "checkpoint"
-        if not foreign and (len(trials) * len(keys) == 1 or not memory.is_out_of_memory(error)):
-            raise
-    else:
-        if models and len(keys) > 1:
-            _separate(models, keys)
+
+    def records(results: Sequence[Sequence[Result]]) -> list[list[Record]]:
         check_unchanged(first.method, str(first.config["model"]), first.config.get("metrics", ()))
         return [
             [Record.of(trial, result.seed, result) for result in of_seeds]
             for trial, of_seeds in zip(trials, results, strict=True)
         ]
+
+    forget_peak(resolve_device(execution.device))
+    try:
+        results = simulate_configs(
+            configs, dataset, partition, first.seeds, together, on_round, measure, wait=True
+        )
+        if models and len(keys) > 1:
+            _separate(models, keys, results[0])
+    except NotSaved as error:
+        log.warning("%s", error)
+        return records([error.results])
+    except Exception as error:
+        foreign = isinstance(error, InvalidInput) and error.parameter == "checkpoint"
+        if not foreign and (len(trials) * len(keys) == 1 or not memory.is_out_of_memory(error)):
+            raise
+    else:
+        return records(results)
     # Outside the handler, because the error would keep tensors alive.
     if foreign:
         # Only these trials use the folder, so its checkpoint comes from other sources.
@@ -399,11 +410,17 @@ def _check(trials: Sequence[Trial], dataset: Dataset, partition: Division) -> No
             raise Conflict("code", f"has the name {name}", f"the trial was made for {trial.behaviour}")
 
 
-def _separate(models: Path, keys: Mapping[int, str]) -> None:
-    """Split the first seed's file into one per seed, because another sweep may combine other seeds."""
+def _separate(models: Path, keys: Mapping[int, str], results: Sequence[Result]) -> None:
+    """Split the first seed's file into one per seed, because another sweep may combine other seeds.
+
+    Raises:
+        NotSaved: a file could not be written; ``results`` are in the error.
+    """
     from pfl.engine import checkpoint
     from pfl.engine.model_file import read_models
 
     together = read_models(models / f"{next(iter(keys.values()))}.pt")
     for seed, key in keys.items():
-        checkpoint.write(models / f"{key}.pt", {**together, "seeds": {seed: together["seeds"][seed]}})
+        path = models / f"{key}.pt"
+        with saving(str(path), results):
+            checkpoint.write(path, {**together, "seeds": {seed: together["seeds"][seed]}}, wait=True)

@@ -118,8 +118,9 @@ class SchedulerSearcher(Searcher):
                     self._scheduler.fail(trial, outcome)
                 else:
                     self._scheduler.record(trial, outcome)
-                    done.append(trial)
-            if done and not trials[0].until:  # trials that paused or failed may continue
+                    if not any(self._scheduler.lacks_models(trial, key) for key in trial.keys):
+                        done.append(trial)
+            if done and not trials[0].until:  # others may continue: paused, failed, or without their models
                 for folder in {checkpoint_folder(*trials), *map(checkpoint_folder, done)}:
                     shutil.rmtree(folder, ignore_errors=True)
 

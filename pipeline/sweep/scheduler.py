@@ -19,7 +19,7 @@ from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
 from pipeline.store.workspace import checkpoint_folder, models_file
-from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
+from pipeline.sweep.cell_scheduler import CellScheduler
 
 
 def scheduler_of(name: str, table: Table, ledger: Ledger, **callbacks: Any) -> Scheduler:
@@ -193,8 +193,15 @@ class Scheduler:
             if cell.finished:
                 self._on_cell(cell.result(self.outcomes))
 
-    def _lacks_models(self, candidate: Candidate, key: str) -> bool:
-        return self.keeps_models and candidate.trial.phase == "final" and not models_file(key).exists()
+    @property
+    def unsaved(self) -> int:
+        """Number of final simulations whose models are to be kept and are missing."""
+        candidates = filter(None, (final for cell in self.cells for final in (cell.pinned, cell.selected)))
+        return len({key for own in candidates for key in own.keys if self.lacks_models(own.trial, key)})
+
+    def lacks_models(self, trial: Trial, key: str) -> bool:
+        """Whether the models of one of the trial's simulations are to be kept and are missing."""
+        return self.keeps_models and trial.phase == "final" and not models_file(key).exists()
 
     def _serve(self, cell: CellScheduler) -> None:
         for candidate in cell.candidates:
@@ -203,7 +210,7 @@ class Scheduler:
                     continue
                 if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
                     record = self.ledger.get(key, cell.curves)
-                    if record is None or self._lacks_models(candidate, key):
+                    if record is None or self.lacks_models(candidate.trial, key):
                         continue
                     self.outcomes[key] = record
                     self._served.add(key)

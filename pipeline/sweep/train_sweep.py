@@ -46,7 +46,8 @@ def sweep(name: str, subset: Subset | None = None) -> str:
         subset: the part that is run; by default the one that `params.yaml` selects.
 
     Returns:
-        A line with the number of failed simulations; empty if none failed. The next sweep retries them.
+        A line with the number of failed simulations, or of those whose models could not be written; empty if
+        there are none. The next sweep retries them.
 
     Raises:
         InvalidInput: the table is not valid, another sweep of the table is running, or a file cannot be
@@ -66,7 +67,11 @@ def sweep(name: str, subset: Subset | None = None) -> str:
             run(name, scheduler, less=less)
         outcome = outputs.outcome(name, whole, subset, scheduler, manifest, time.monotonic() - began)
         outputs.write(outcome, scheduler)
-        if table == whole and not outcome.failed:  # left by failed trials, or from before an edit
+        failed = failures(outcome)
+        if scheduler.unsaved and not failed:
+            count = amount(scheduler.unsaved, "run")
+            failed = f"the models of {count} could not be written; the next `dvc repro` retries them"
+        if table == whole and not failed:  # left by failed trials, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
     folder = results_folder(name)
@@ -85,7 +90,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
         print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv lists them")
-    return failures(outcome)
+    return failed
 
 
 def _by_cause(errors: Sequence[str]) -> str:

@@ -94,6 +94,13 @@ def test_a_download_arrives_whole_and_happens_once(server, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
 
 
+def test_a_download_is_on_disk_before_it_has_its_name(server, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
+    fetch(server, tmp_path)
+    assert synced == [tmp_path / "data.bin.part"]
+
+
 def test_a_cut_connection_goes_on_where_it_stopped(server, tmp_path):
     server.cuts = [1000, 500]
     assert fetch(server, tmp_path) == CONTENT
@@ -204,8 +211,11 @@ def test_files_placed_in_raw_by_hand_are_used_and_never_deleted(mnist, server, t
 
 def test_a_file_placed_by_hand_with_another_checksum_is_refused_and_kept(mnist, tmp_path):
     folder = put(tmp_path / "raw" / "mnist", mnist | {"t10k-labels-idx1-ubyte.gz": b"other"})
-    with pytest.raises(InvalidInput, match=r"t10k-labels-idx1-ubyte\.gz of md5 .* as recorded in pfl"):
+    recorded = r"t10k-labels-idx1-ubyte\.gz of md5 .* as recorded in pfl"
+    with pytest.raises(InvalidInput, match=f"{recorded}; delete it to download it again$"):
         load("mnist", raw=tmp_path / "raw", progress=False)
+    with pytest.raises(InvalidInput, match=f"{recorded}$"):
+        load("mnist", source=tmp_path / "raw", progress=False)
     assert (folder / "t10k-labels-idx1-ubyte.gz").read_bytes() == b"other"
 
 

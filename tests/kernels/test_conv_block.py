@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import copy
+import mmap
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor, nn
 from pfl import kernels
 from pfl.cli.options import texts
 from pfl.core.config import Config
+from pfl.engine.result import versions
 from pfl.kernels import conv_block as module
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, linear_block, usable
 from pfl.models import MODELS
@@ -438,6 +442,7 @@ def test_networks_whose_planes_nothing_pools_are_torchs(monkeypatch):
 def no_compiler(request, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", request.param)
     monkeypatch.setenv("PFL_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernels, "_failed", mmap.mmap(-1, 1))
     cached = (kernels.compiler, kernels.compiler_version, kernels.compiled, module._library, module.tiles)
     for function in cached:
         function.cache_clear()
@@ -476,6 +481,48 @@ def test_a_compiler_that_is_not_there_is_a_warning(no_compiler, caplog):  # noqa
 def test_a_compiler_is_a_command(no_compiler):  # noqa: ARG001
     assert kernels.compiled("read_rows") is not None
     assert "g++" in kernels.compiler_version()
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+@pytest.mark.parametrize("no_compiler", ["g++"], indirect=True)
+def test_a_library_that_a_power_failure_has_emptied_is_compiled_again(no_compiler, tmp_path, monkeypatch):  # noqa: ARG001
+    assert kernels.compiled("read_rows") is not None
+    (library,) = (tmp_path / "kernels").iterdir()
+    emptied = tmp_path / "another" / "kernels" / library.name  # a process loads a path only once
+    emptied.parent.mkdir(parents=True)
+    emptied.touch()
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "another"))
+    kernels.compiled.cache_clear()
+    assert kernels.compiled("read_rows") is not None
+    assert emptied.read_bytes() == library.read_bytes()
+    assert versions().compiler == kernels.compiler_version()
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+@pytest.mark.parametrize("no_compiler", ["g++"], indirect=True)
+def test_a_library_is_on_disk_before_it_has_its_name(no_compiler, tmp_path, monkeypatch):  # noqa: ARG001
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
+    assert kernels.compiled("read_rows") is not None
+    (library,) = (tmp_path / "kernels").iterdir()
+    assert [file.name.partition(".partial-")[0] for file in synced] == [library.name]
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+@pytest.mark.parametrize("no_compiler", ["g++"], indirect=True)
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_record_says_that_a_kernel_failed_here_or_in_a_forked_worker(no_compiler, forked, tmp_path):  # noqa: ARG001
+    (tmp_path / "kernels").touch()  # no library can be written
+    assert kernels.compiled("read_rows") is None
+    assert versions().compiler == kernels.compiler_version()  # no kernel was needed that rounds
+    if forked:
+        if (worker := os.fork()) == 0:
+            kernels.compiled("im2col")
+            os._exit(0)
+        os.waitpid(worker, 0)
+    else:
+        kernels.compiled("im2col")
+    assert versions().compiler == f"{kernels.compiler_version()}, without some kernels"
 
 
 @needs_kernels

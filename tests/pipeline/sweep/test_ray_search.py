@@ -131,6 +131,16 @@ def test_only_checkpoints_that_may_be_continued_are_kept(alike, failed, kept):
     assert {name for name, folder in folders.items() if folder.exists()} == set(kept)
 
 
+def test_the_checkpoint_of_a_trial_whose_models_could_not_be_written_is_kept(ledger, edit):
+    edit("search:", "keep: models\nsearch:")
+    search = tune.SchedulerSearcher(scheduler_of(ledger), {})
+    search.suggest("first")
+    ((trial,),) = search.under_way
+    checkpoint_folder(trial).mkdir(parents=True)
+    search.on_trial_complete("first", {"outcomes": [fake_run(trial)]})
+    assert checkpoint_folder(trial).exists()
+
+
 def test_deaths_of_other_trials_do_not_count(ledger):
     search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
     for attempt in range(2):

@@ -24,6 +24,7 @@ from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 from tests.pipeline.running import results
+from tests.pipeline.sweep.test_models import run_with_models
 from tests.repository import ROOT
 from tests.test_docs import blocks
 
@@ -96,6 +97,16 @@ def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]
     assert re.fullmatch(r"small: about 64 runs; on this machine, .* core-hours\), 19 MB of disk", first)
+
+
+def test_a_sweep_whose_models_cannot_be_written_keeps_its_results_and_fails(edit, monkeypatch):
+    edit("search:", "keep: models\nsearch:")
+    assert re.fullmatch(
+        r"the models of \d+ runs could not be written; the next `dvc repro` retries them", sweep("small")
+    )
+    assert [cell.status for cell in load_results("small").cells] == ["done"] * 4
+    run_with(monkeypatch, lambda scheduler, *_: finish(scheduler, run_with_models))
+    assert sweep("small") == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
