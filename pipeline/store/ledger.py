@@ -124,12 +124,15 @@ class Ledger:
 
     def heads(self, table: str) -> Iterator[RecordHead]:
         """A table's records without their numbers."""
-        return map(decode, map(_line, self._entries(table)))
+        for entry in self._entries(table):
+            with suppress(OSError, ValueError):  # another process has replaced the file
+                yield decode(_line(entry))
 
     def line(self, record: Record) -> bytes:
         """The line of a record that this ledger has returned."""
         entries = [self._failed[record.key]] if record.failed else self._successes[record.key]
-        return _line(next(entry for entry in entries if self._record(entry) == record))
+        # Another process may have replaced the file that the record was read from.
+        return _line(next((entry for entry in entries if self._record(entry) == record), record))
 
     def append(self, record: Record) -> Record:
         """Write a record, marked with the ledger's sources, to disk; return the record as written."""
@@ -161,7 +164,10 @@ class Ledger:
             return None
 
     def _report(self, position: Position, reason: str) -> None:
-        damage = Damage(position, reason, key_in(position.read()))
+        line = b""
+        with suppress(OSError):  # another process has removed the file
+            line = position.read()
+        damage = Damage(position, reason, key_in(line))
         if damage not in self.damaged:
             self.damaged.append(damage)
             log.warning("ledger: %s; ignored; its trial runs again if it is needed", damage)

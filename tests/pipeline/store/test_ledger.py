@@ -111,6 +111,18 @@ def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row, othe
     assert list(map(str, again.damaged)) == [message]
 
 
+@pytest.mark.parametrize("replace", [Path.unlink, lambda path: path.write_bytes(b'{"key":"another"}\n')])
+def test_a_row_that_was_read_keeps_its_line_although_its_file_is_replaced(ledger, row, other, replace):
+    rows = [ledger.append(row), ledger.append(dataclasses.replace(other, result=None, error="no"))]
+    reopened = Ledger(SOURCES)
+    read = [reopened.find(row.key) for row in rows]
+    replace(LOCAL)
+    assert list(map(reopened.line, read)) == [row.to_line() for row in rows]
+    assert list(reopened.heads("small")) == []
+    assert reopened.get(row.key) is None
+    assert [damage.position.line for damage in reopened.damaged] == [1, 2]
+
+
 def other_key(line: bytes) -> bytes:
     return line.replace(b'{"key":"' + line[8:9], b'{"key":"' + (b"0" if line[8:9] != b"0" else b"1"))
 
