@@ -157,6 +157,12 @@ def test_a_lock_that_cannot_be_written_is_one_line():
         collect("small")
 
 
+@pytest.mark.usefixtures("without_locks")
+def test_a_table_is_computed_on_a_file_system_without_locks():
+    with table_lock("small"):
+        assert "process" in Path(".sweeps/lock-small").read_text()
+
+
 def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
     removed = []
 
