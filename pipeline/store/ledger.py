@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.core.files import append_lines
+from pfl.core.files import append_lines, folder_lock, writing
 from pfl.run.sources import Sources
 from pfl.run.trials import Record, checksum_of
 from pipeline.spec.axes import NAME
@@ -179,25 +179,29 @@ def _line(entry: Position | Record) -> bytes:
 
 def publish(table: str) -> None:
     """Copy a table's records to the file in git, except those of failed trials or of an edited checkout, and
-    refused ones.
+    refused ones. Processes take turns.
+
+    Raises:
+        InvalidInput: the file cannot be written.
     """
-    published = PUBLISHED / f"{table}.jsonl"
-    there: dict[str, list[Position]] = {}
-    checksums: set[str | None] = {None, *refusals()}
-    for position, head, checksum in read_heads(published):
-        if checksum not in checksums:
-            checksums.add(checksum)
-            there.setdefault(head.key, []).append(position)
-    fresh: dict[object, bytes] = {}
-    for position, head, checksum in read_heads(LOCAL / f"{table}.jsonl"):
-        if head.error is not None or head.dirty or checksum in checksums:
-            continue
-        with suppress(ValueError):
-            identity = identity_of(position.record())
-            if identity not in [identity_of(other.record()) for other in there.get(head.key, ())]:
-                fresh[identity] = position.read()
-    if fresh:
-        append_lines(published, fresh.values())
+    with writing(PUBLISHED), folder_lock(PUBLISHED):
+        published = PUBLISHED / f"{table}.jsonl"
+        there: dict[str, list[Position]] = {}
+        checksums: set[str | None] = {None, *refusals()}
+        for position, head, checksum in read_heads(published):
+            if checksum not in checksums:
+                checksums.add(checksum)
+                there.setdefault(head.key, []).append(position)
+        fresh: dict[object, bytes] = {}
+        for position, head, checksum in read_heads(LOCAL / f"{table}.jsonl"):
+            if head.error is not None or head.dirty or checksum in checksums:
+                continue
+            with suppress(ValueError):
+                identity = identity_of(position.record())
+                if identity not in [identity_of(other.record()) for other in there.get(head.key, ())]:
+                    fresh[identity] = position.read()
+        if fresh:
+            append_lines(published, fresh.values())
 
 
 def identity_of(record: Record) -> tuple[object, ...]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.core.files import append_lines, folder_lock
 from pfl.engine.metrics import json_ready
 from pfl.run.trials import Record, split_checksum
 from pipeline.store import records
 from pipeline.store.imports import import_records
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.records import read_record
-from pipeline.store.refusals import Refusal, refuse
+from pipeline.store.refusals import FILE, Refusal, refusals, refuse
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of, with_metrics
 from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
 from tests.pipeline.store.conftest import stamped
@@ -291,6 +293,32 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     publish("small")
     publish("small")
     assert [line["key"] for line in json_lines(PUBLISHED)] == ["e" * 64, row.key]
+
+
+def test_processes_that_publish_one_table_take_turns(ledger, row):
+    ledger.append(row)
+    with ThreadPoolExecutor() as pool:
+        with folder_lock(PUBLISHED.parent):
+            other = pool.submit(publish, "small")
+            wait([other], timeout=0.2)
+            append_lines(PUBLISHED, [stamped(row).to_line()])
+        other.result()
+    assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key]
+
+
+@pytest.mark.usefixtures("project")
+def test_processes_that_refuse_rows_take_turns():
+    first, second = (Refusal("small", "dir/fedavg", seed, "key", f"checksum {seed}", "off") for seed in "01")
+    refuse([first])
+    content = FILE.read_text()
+    FILE.unlink()
+    with ThreadPoolExecutor() as pool:
+        with folder_lock(FILE.parent):
+            other = pool.submit(refuse, [second])
+            wait([other], timeout=0.2)
+            FILE.write_text(content)
+        other.result()
+    assert list(refusals().values()) == [first, second]
 
 
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
