@@ -23,8 +23,8 @@ from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.ledger import LOCAL
 from pipeline.store.records import read_heads, read_record
+from pipeline.store.workspace import table_lock
 from pipeline.sweep import cluster
-from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.figures.conftest import run_here

@@ -14,12 +14,12 @@ import pytest
 from pfl.core.errors import InvalidInput
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.results import load_results, metrics_of
-from pipeline.store.workspace import checkpoints_of
+from pipeline.store.workspace import checkpoints_of, table_lock
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.collection import collect
 from pipeline.sweep.outputs import outcome, write
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.train_sweep import sweep, table_lock
+from pipeline.sweep.train_sweep import sweep
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
