@@ -47,8 +47,8 @@ def table_lock(name: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            running = f"another sweep of this table is running ({file.read()})"
-            raise Conflict(f"sweep of {name}", running, "wait for it, or stop it") from None
+            used = f"in use by another command ({file.read()})"
+            raise Conflict(name, used, "wait for it, or stop it") from None
         except OSError:  # on a file system without locks
             pass
         file.truncate(0)

@@ -79,7 +79,7 @@ def collect(name: str) -> int:
     is written.
 
     Raises:
-        InvalidInput: the table is not valid, or a sweep of it is running.
+        InvalidInput: the table is not valid, or another command is using it.
     """
     with table_lock(name):
         if not (held := _held(name)):

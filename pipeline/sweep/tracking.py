@@ -108,8 +108,8 @@ def track_again(table: str, successes: Iterable[Record]) -> int:
         successes: the table's successful records in the ledger, including those of earlier sweeps.
 
     Raises:
-        InvalidInput: tracking is off, the table has no readable results, a sweep of it is running, or the
-            tracker fails.
+        InvalidInput: tracking is off, the table has no readable results, another command is using it, or
+            the tracker fails.
     """
     if tracker_name() == OFF:
         turn_on = f"unset it for {DEFAULT}, or set it to the name of another tracker"

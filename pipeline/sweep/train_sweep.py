@@ -42,7 +42,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
         A line with the number of failed simulations; empty if none failed. The next sweep retries them.
 
     Raises:
-        InvalidInput: the table is not valid, another sweep of the table is running, or a file cannot be
+        InvalidInput: the table is not valid, another command is using the table, or a file cannot be
             written.
     """
     began = time.monotonic()

@@ -198,7 +198,7 @@ def test_other_files_of_the_folder_are_left_alone():
 def test_a_figure_that_another_process_is_at_is_refused():
     with (
         table_lock("pfedsim-figure3"),
-        pytest.raises(InvalidInput, match=r"another sweep of this table is running \(process \d+"),
+        pytest.raises(InvalidInput, match=r"pfedsim-figure3: in use by another command \(process \d+"),
     ):
         drawn("pfedsim-figure3", dataset="digits", clients=4)
 

@@ -110,7 +110,10 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
 
 def test_a_table_that_a_sweep_is_tracking_is_not_tracked_again(tracker):
     write_results(fake_results(methods=1, settings=1, seeds=1))
-    with table_lock("fake"), pytest.raises(InvalidInput, match=r"fake: .* \(process \d+"):
+    with (
+        table_lock("fake"),
+        pytest.raises(InvalidInput, match=r"fake: in use by another command \(process \d+"),
+    ):
         track_again("fake", [])
     assert tracker.tries == 0
 

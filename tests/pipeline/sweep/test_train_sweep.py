@@ -167,7 +167,7 @@ def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
     removed = []
 
     def remove(folder: Path, **_: object) -> None:
-        with pytest.raises(InvalidInput, match="another sweep of this table is running"), table_lock("small"):
+        with pytest.raises(InvalidInput, match="small: in use by another command"), table_lock("small"):
             pass
         removed.append(folder)
 
