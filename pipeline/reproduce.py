@@ -18,7 +18,7 @@ from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import failures
-from pipeline.store.workspace import current_sources
+from pipeline.store.workspace import current_sources, table_lock
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_runs, device_of, slots_here
 from pipeline.sweep.environment import check_environment
@@ -27,7 +27,7 @@ from pipeline.sweep.preparation import available_settings, described, download, 
 from pipeline.sweep.priorities import RULE, PendingRun, RunPlan, comparable_cells, plan, time_of
 from pipeline.sweep.scheduler import Scheduler, scheduler_of
 from pipeline.sweep.stopping import stoppable
-from pipeline.sweep.train_sweep import OutOfTime, run, table_lock
+from pipeline.sweep.train_sweep import OutOfTime, run
 
 SHOWN = 8
 """Number of runs listed before the start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -76,6 +77,16 @@ def fill_disk(monkeypatch) -> Callable[[Path], None]:
         path.with_name(f"{path.name}.partial-0").symlink_to("/dev/full")
 
     return fill
+
+
+@pytest.fixture
+def without_locks(monkeypatch) -> None:
+    """A file system without locks, as some network file systems are."""
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)
 
 
 def pytest_configure() -> None:

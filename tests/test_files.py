@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pfl.core.files import append_lines, cache_root, check_writable, read_lines, replacing, write_text
+from pfl.core.files import (
+    append_lines,
+    cache_root,
+    check_writable,
+    folder_lock,
+    read_lines,
+    replacing,
+    write_text,
+)
 
 
 def test_a_pipe_is_written_to_and_stays_one(tmp_path):
@@ -117,6 +125,12 @@ def test_a_failed_append_removes_no_line_that_another_process_appends(tmp_path, 
             append_lines(file, [b"b"])
         others[0].result()
     assert file.read_bytes() == b"a\nof another\n"
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_folder_is_used_on_a_file_system_without_locks(tmp_path):
+    with folder_lock(tmp_path / "folder"):
+        assert (tmp_path / "folder").is_dir()
 
 
 def test_a_line_that_was_cut_off_is_ended_before_the_next_is_added(tmp_path):

@@ -68,11 +68,12 @@ def _partial(path: Path) -> Path:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``folder``, which is created if necessary."""
+    """Hold an exclusive lock on ``folder``, if its file system has locks. It is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # the system releases it when the process ends, even if killed
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)  # the system releases it when the process ends, even if killed
         yield
     finally:
         os.close(handle)

@@ -201,8 +201,7 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
             raise _unwritable(root, error) from error
         try:
             write(scratch)
-            with suppress(OSError):  # on a file system without locks
-                stack.enter_context(folder_lock(root))
+            stack.enter_context(folder_lock(root))
             with suppress(*_DAMAGED):
                 return read(folder)  # another process was first
             shutil.rmtree(folder, ignore_errors=True)

@@ -342,8 +342,10 @@ def report(
         accepted = "a published report; `pfl report TABLE --publish` publishes the first"
         raise Missing(str(REPORTS), "no report of a table", accepted)
     empty = False
-    for name in names or (published_tables() if publish else selected_tables()):
-        if not (cells := collect(name)):
+    tables = names or (published_tables() if publish else selected_tables())
+    # All at first: a table that a sweep is using leaves all published pages as they are.
+    for name, cells in {name: collect(name) for name in tables}.items():
+        if not cells:
             print(f"{name}: no cell to report: {lacking(name)}", file=sys.stderr)
             empty = True
             continue

@@ -30,10 +30,10 @@ from pipeline.report.provenance import data_facts, data_source, machine, out_opt
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored
+from pipeline.store.workspace import table_lock
 from pipeline.svg import Canvas
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.stopping import stoppable
-from pipeline.sweep.train_sweep import table_lock
 
 FOLDER = Path("reports/figures")
 

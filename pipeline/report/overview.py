@@ -152,10 +152,11 @@ def write_overview() -> Path:
         "plot": bool(drawn),
     }
     files = {"README.md": environment().get_template("overview.md.j2").render(context)}
-    (OVERVIEW / "overview.svg").unlink(missing_ok=True)
     if drawn:
         files["overview.svg"] = scatter(drawn)
     write_files(OVERVIEW, files)
+    if not drawn:
+        (OVERVIEW / "overview.svg").unlink(missing_ok=True)
     return OVERVIEW / "README.md"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ def import_records(files: Sequence[Path]) -> int:
     """Add records of another machine, or of a version that wrote no checksums; return the number of new
     records.
 
-    Records of failed trials and refused ones are ignored.
+    Records of failed trials and refused ones are ignored, and so are incomplete lines.
 
     Raises:
         InvalidInput: in one of the files, a line is not a record or is damaged, or its key does not match its
@@ -57,11 +58,27 @@ def import_records(files: Sequence[Path]) -> int:
 
 
 def _lines(file: Path) -> list[FileLine]:
+    """The lines of a file without incomplete ones, which an interrupted run or a copy during a run leaves."""
+    other = InvalidInput("file", str(file), "a file of records, as `pfl run-trials` writes it")
     try:
         with file.open("rb"):
-            return list(read_lines(file))
+            lines = list(read_lines(file))
     except OSError:
-        raise InvalidInput("file", str(file), "a file of records, as `pfl run-trials` writes it") from None
+        raise other from None
+    if lines and not lines[0].content.startswith(b"{"):
+        raise other
+    complete = [line for line in lines if _is_complete(line)]
+    if incomplete := len(lines) - len(complete):
+        log.warning("%s: ignored incomplete lines: %d", file, incomplete)
+    return complete
+
+
+def _is_complete(line: FileLine) -> bool:
+    try:
+        json.loads(line.content)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _checked(line: FileLine, where: str) -> Record:

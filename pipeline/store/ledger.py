@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.core.files import append_lines
+from pfl.core.files import append_lines, folder_lock, writing
 from pfl.run.sources import Sources
 from pfl.run.trials import Record, checksum_of
 from pipeline.spec.axes import NAME
@@ -124,12 +124,15 @@ class Ledger:
 
     def heads(self, table: str) -> Iterator[RecordHead]:
         """A table's records without their numbers."""
-        return map(decode, map(_line, self._entries(table)))
+        for entry in self._entries(table):
+            with suppress(OSError, ValueError):  # another process has replaced the file
+                yield decode(_line(entry))
 
     def line(self, record: Record) -> bytes:
         """The line of a record that this ledger has returned."""
         entries = [self._failed[record.key]] if record.failed else self._successes[record.key]
-        return _line(next(entry for entry in entries if self._record(entry) == record))
+        # Another process may have replaced the file that the record was read from.
+        return _line(next((entry for entry in entries if self._record(entry) == record), record))
 
     def append(self, record: Record) -> Record:
         """Write a record, marked with the ledger's sources, to disk; return the record as written."""
@@ -161,7 +164,10 @@ class Ledger:
             return None
 
     def _report(self, position: Position, reason: str) -> None:
-        damage = Damage(position, reason, key_in(position.read()))
+        line = b""
+        with suppress(OSError):  # another process has removed the file
+            line = position.read()
+        damage = Damage(position, reason, key_in(line))
         if damage not in self.damaged:
             self.damaged.append(damage)
             log.warning("ledger: %s; ignored; its trial runs again if it is needed", damage)
@@ -173,25 +179,29 @@ def _line(entry: Position | Record) -> bytes:
 
 def publish(table: str) -> None:
     """Copy a table's records to the file in git, except those of failed trials or of an edited checkout, and
-    refused ones.
+    refused ones. Processes take turns.
+
+    Raises:
+        InvalidInput: the file cannot be written.
     """
-    published = PUBLISHED / f"{table}.jsonl"
-    there: dict[str, list[Position]] = {}
-    checksums: set[str | None] = {None, *refusals()}
-    for position, head, checksum in read_heads(published):
-        if checksum not in checksums:
-            checksums.add(checksum)
-            there.setdefault(head.key, []).append(position)
-    fresh: dict[object, bytes] = {}
-    for position, head, checksum in read_heads(LOCAL / f"{table}.jsonl"):
-        if head.error is not None or head.dirty or checksum in checksums:
-            continue
-        with suppress(ValueError):
-            identity = identity_of(position.record())
-            if identity not in [identity_of(other.record()) for other in there.get(head.key, ())]:
-                fresh[identity] = position.read()
-    if fresh:
-        append_lines(published, fresh.values())
+    with writing(PUBLISHED), folder_lock(PUBLISHED):
+        published = PUBLISHED / f"{table}.jsonl"
+        there: dict[str, list[Position]] = {}
+        checksums: set[str | None] = {None, *refusals()}
+        for position, head, checksum in read_heads(published):
+            if checksum not in checksums:
+                checksums.add(checksum)
+                there.setdefault(head.key, []).append(position)
+        fresh: dict[object, bytes] = {}
+        for position, head, checksum in read_heads(LOCAL / f"{table}.jsonl"):
+            if head.error is not None or head.dirty or checksum in checksums:
+                continue
+            with suppress(ValueError):
+                identity = identity_of(position.record())
+                if identity not in [identity_of(other.record()) for other in there.get(head.key, ())]:
+                    fresh[identity] = position.read()
+        if fresh:
+            append_lines(published, fresh.values())
 
 
 def identity_of(record: Record) -> tuple[object, ...]:

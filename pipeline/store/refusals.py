@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.core.files import write_text
+from pfl.core.files import folder_lock, write_text, writing
 from pipeline.formatting import csv_text
 from pipeline.spec.csv_file import read_csv
 
@@ -40,6 +40,7 @@ def refusals() -> dict[str, Refusal]:
 
 
 def refuse(added: Iterable[Refusal]) -> None:
-    """Add records to the file."""
-    listed = refusals() | {refusal.checksum: refusal for refusal in added}
-    write_text(FILE, csv_text(Refusal._fields, sorted(listed.values())))
+    """Add records to the file. Processes take turns."""
+    with writing(FILE), folder_lock(FILE.parent):
+        listed = refusals() | {refusal.checksum: refusal for refusal in added}
+        write_text(FILE, csv_text(Refusal._fields, sorted(listed.values())))

@@ -1,14 +1,20 @@
-"""The sources that a sweep runs on, and the folders that it writes."""
+"""The sources that a sweep runs on, the folders that it writes, and its lock."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
+import platform
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
+from pfl.core.files import writing
 from pfl.run.errors import cause_of, trace_of
 from pfl.run.sources import Sources, knows, running_code
 from pfl.run.trials import Trial, folder_of
@@ -23,6 +29,32 @@ MODELS = SCRATCH / "models"
 """Folder of the final models of trials, by key, for tables that keep them."""
 
 PROBE = 4096  # bytes written to test whether a folder is writable
+
+
+@contextmanager
+def table_lock(name: str) -> Iterator[None]:
+    """Hold the lock of a table or a figure; the system releases it when the process ends, even if killed.
+
+    Raises:
+        InvalidInput: another process holds it, or its file cannot be written.
+    """
+    lock = SCRATCH / f"lock-{name}"
+    with writing(lock):
+        SCRATCH.mkdir(exist_ok=True)
+        file = lock.open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            used = f"in use by another command ({file.read()})"
+            raise Conflict(name, used, "wait for it, or stop it") from None
+        except OSError:  # on a file system without locks
+            pass
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
+        file.flush()
+        yield
 
 
 def checkpoints_of(table: str) -> Path:

@@ -17,12 +17,11 @@ from pipeline.spec.paths import REPORTS, results_folder
 from pipeline.spec.table import Subset, Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import Results, load_results
-from pipeline.store.workspace import current_sources
+from pipeline.store.workspace import current_sources, table_lock
 from pipeline.sweep import outputs
 from pipeline.sweep.cell_scheduler import CellScheduler
 from pipeline.sweep.preparation import available_settings, columns_here, described, download, partition
 from pipeline.sweep.scheduler import Scheduler, scheduler_of
-from pipeline.sweep.train_sweep import table_lock
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ def collect(name: str) -> int:
     is written.
 
     Raises:
-        InvalidInput: the table is not valid, or a sweep of it is running.
+        InvalidInput: the table is not valid, or another command is using it.
     """
     with table_lock(name):
         if not (held := _held(name)):

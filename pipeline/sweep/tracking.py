@@ -16,6 +16,7 @@ from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import first_line, without_password
 from pfl.run.trials import Record
 from pipeline.store.results import CellResult, load_results
+from pipeline.store.workspace import table_lock
 from pipeline.trackers import DEFAULT, OFF, TRACKERS, Tracker, tracker_name
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,8 @@ def track_again(table: str, successes: Iterable[Record]) -> int:
         successes: the table's successful records in the ledger, including those of earlier sweeps.
 
     Raises:
-        InvalidInput: tracking is off, the table has no readable results, or the tracker fails.
+        InvalidInput: tracking is off, the table has no readable results, another command is using it, or
+            the tracker fails.
     """
     if tracker_name() == OFF:
         turn_on = f"unset it for {DEFAULT}, or set it to the name of another tracker"
@@ -121,14 +123,15 @@ def track_again(table: str, successes: Iterable[Record]) -> int:
         for record in trial.records
     }
     entries = earlier | latest
-    try:
-        tracker = kind(Path.cwd(), table)
-        for (cell, _), (record, number) in entries.items():
-            tracker.run(cell, record, number)
-        for result in results.cells:
-            tracker.cell(result)
-    except Exception as error:
-        raise InvalidInput("tracker", tracker_name(), f"a working tracker: {_cause(error)}") from error
+    with table_lock(table):  # a tracker reads once which entries it has
+        try:
+            tracker = kind(Path.cwd(), table)
+            for (cell, _), (record, number) in entries.items():
+                tracker.run(cell, record, number)
+            for result in results.cells:
+                tracker.cell(result)
+        except Exception as error:
+            raise InvalidInput("tracker", tracker_name(), f"a working tracker: {_cause(error)}") from error
     return len(entries)
 
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
-import platform
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pfl.core.errors import Conflict
-from pfl.core.files import writing
 from pfl.core.text import amount
 from pfl.run.sources import git
 from pfl.run.trials import Trial
@@ -24,7 +17,7 @@ from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import PUBLISHED, Ledger, publish
 from pipeline.store.results import failures
-from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
+from pipeline.store.workspace import MODELS, checkpoints_of, current_sources, table_lock
 from pipeline.sweep import outputs
 from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.display import Progress
@@ -50,7 +43,7 @@ def sweep(name: str, subset: Subset | None = None) -> str:
         there are none. The next sweep retries them.
 
     Raises:
-        InvalidInput: the table is not valid, another sweep of the table is running, or a file cannot be
+        InvalidInput: the table is not valid, another command is using the table, or a file cannot be
             written.
     """
     began = time.monotonic()
@@ -156,27 +149,3 @@ def run(
         assert scheduler.finished
     finally:
         publish(name)
-
-
-@contextmanager
-def table_lock(name: str) -> Iterator[None]:
-    """Hold the lock of a table or a figure; the system releases it when the process ends, even if killed.
-
-    Raises:
-        InvalidInput: another process holds it, or its file cannot be written.
-    """
-    lock = SCRATCH / f"lock-{name}"
-    with writing(lock):
-        SCRATCH.mkdir(exist_ok=True)
-        file = lock.open("a+")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            running = f"another sweep of this table is running ({file.read()})"
-            raise Conflict(f"sweep of {name}", running, "wait for it, or stop it") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
-        file.flush()
-        yield

@@ -79,14 +79,15 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         accepted = "records of committed code, which a sweep or `pfl init --results` copies there"
         raise Missing(str(PUBLISHED), "no published records", accepted)
     check_names("table", tables, known)
-    chosen, refused, stale = list(tables) or known, refusals(), 0
+    chosen, left_out, stale = list(tables) or known, set(refusals()), 0
     first: list[tuple[str, Position, str]] = []
     others: list[tuple[str, Position, str]] = []
     for table in chosen:
         own = []
         for position, head, checksum in read_heads(PUBLISHED / f"{table}.jsonl", _damaged):
-            if head.error is not None or checksum is None or checksum in refused:
+            if head.error is not None or checksum is None or checksum in left_out:
                 continue
+            left_out.add(checksum)  # merges of branches can repeat a line
             if is_current(head.config, head.dataset, head.behaviour):
                 own.append((checksum_of(f"{seed} {checksum}".encode()), position, checksum))
             else:

@@ -372,7 +372,7 @@ KILLED = {
     "dvc": Fault(
         "`dvc` alone is killed, and started again while its stage lives on",
         kill_dvc,
-        ("another sweep of this table is running (process",),
+        ("small: in use by another command (process",),
     ),
     "everything": Fault("All processes are killed at once, as by a power failure", kill_everything),
     "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("finished trials are not run again",)),

@@ -23,8 +23,8 @@ from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.ledger import LOCAL
 from pipeline.store.records import read_heads, read_record
+from pipeline.store.workspace import table_lock
 from pipeline.sweep import cluster
-from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.conftest import with_metrics
 from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.figures.conftest import run_here
@@ -198,7 +198,7 @@ def test_other_files_of_the_folder_are_left_alone():
 def test_a_figure_that_another_process_is_at_is_refused():
     with (
         table_lock("pfedsim-figure3"),
-        pytest.raises(InvalidInput, match=r"another sweep of this table is running \(process \d+"),
+        pytest.raises(InvalidInput, match=r"pfedsim-figure3: in use by another command \(process \d+"),
     ):
         drawn("pfedsim-figure3", dataset="digits", clients=4)
 

@@ -79,6 +79,22 @@ def test_a_table_that_only_repeats_cells_of_another_is_a_study():
     assert line_of(studies, "pFedSim, Table 3, again") == ["0 of 2", "", "", "", ""]
 
 
+def test_a_plot_stays_until_it_is_drawn_again_and_is_removed_once_it_has_no_points(root, monkeypatch):
+    plot = write_overview().with_name("overview.svg")
+    before = plot.read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("pipeline.report.overview.scatter", interrupted)
+        write_overview()
+    assert plot.read_bytes() == before
+    shutil.rmtree(root / "reports/tables/pfedsim-table3")
+    assert "overview.svg" not in write_overview().read_text()
+    assert not plot.exists()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_simulation_behind_several_cells_counts_once(root):
     report = root / "reports/tables/pfedsim-table3/table.csv"
     first, second = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])

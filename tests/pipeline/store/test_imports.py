@@ -144,10 +144,24 @@ def test_a_row_with_the_default_of_a_removed_hyperparameter_is_imported_and_no_o
 
 def test_of_several_files_a_damaged_one_is_named_and_none_is_added(rows_file, project):
     whole, damaged = rows_file(), project / "damaged.jsonl"
-    damaged.write_bytes(whole.read_bytes()[:-2])
-    with pytest.raises(InvalidInput, match=r"damaged\.jsonl:1: the line is not accepted"):
+    damaged.write_bytes(whole.read_bytes().replace(b'"seed": 0', b'"seed": 1'))
+    with pytest.raises(InvalidInput, match=r"damaged\.jsonl:1: key: "):
         import_records([whole, damaged])
     assert not LOCAL.exists()
+
+
+@pytest.mark.parametrize(
+    "left", [lambda line: line[: len(line) // 2], lambda line: line[:-2], lambda _: b"\0\0"]
+)
+def test_a_line_that_was_cut_off_is_ignored_which_is_said(rows_file, caplog, left):
+    file = rows_file()
+    line = file.read_bytes()
+    for content in (line + left(line), line + left(line) + b"\n" + line):
+        file.write_bytes(content)
+        import_records([file])
+        assert caplog.messages.pop() == f"{file}: ignored incomplete lines: 1"
+        caplog.clear()
+    assert len(json_lines(LOCAL)) == 1
 
 
 def test_a_record_in_two_files_is_imported_once(rows_file, project):

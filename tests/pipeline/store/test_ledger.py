@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pfl.core.files import append_lines, folder_lock
 from pfl.engine.metrics import json_ready
 from pfl.run.trials import Record, split_checksum
 from pipeline.store import records
 from pipeline.store.imports import import_records
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.records import read_record
-from pipeline.store.refusals import Refusal, refuse
+from pipeline.store.refusals import FILE, Refusal, refusals, refuse
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of, with_metrics
 from tests.pipeline.running import LOCAL, PUBLISHED, json_lines
 from tests.pipeline.store.conftest import stamped
@@ -109,6 +111,18 @@ def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row, othe
     assert again.get(row.key)
     assert again.get(other.key)
     assert list(map(str, again.damaged)) == [message]
+
+
+@pytest.mark.parametrize("replace", [Path.unlink, lambda path: path.write_bytes(b'{"key":"another"}\n')])
+def test_a_row_that_was_read_keeps_its_line_although_its_file_is_replaced(ledger, row, other, replace):
+    rows = [ledger.append(row), ledger.append(dataclasses.replace(other, result=None, error="no"))]
+    reopened = Ledger(SOURCES)
+    read = [reopened.find(row.key) for row in rows]
+    replace(LOCAL)
+    assert list(map(reopened.line, read)) == [row.to_line() for row in rows]
+    assert list(reopened.heads("small")) == []
+    assert reopened.get(row.key) is None
+    assert [damage.position.line for damage in reopened.damaged] == [1, 2]
 
 
 def other_key(line: bytes) -> bytes:
@@ -279,6 +293,32 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     publish("small")
     publish("small")
     assert [line["key"] for line in json_lines(PUBLISHED)] == ["e" * 64, row.key]
+
+
+def test_processes_that_publish_one_table_take_turns(ledger, row):
+    ledger.append(row)
+    with ThreadPoolExecutor() as pool:
+        with folder_lock(PUBLISHED.parent):
+            other = pool.submit(publish, "small")
+            wait([other], timeout=0.2)
+            append_lines(PUBLISHED, [stamped(row).to_line()])
+        other.result()
+    assert [line["key"] for line in json_lines(PUBLISHED)] == [row.key]
+
+
+@pytest.mark.usefixtures("project")
+def test_processes_that_refuse_rows_take_turns():
+    first, second = (Refusal("small", "dir/fedavg", seed, "key", f"checksum {seed}", "off") for seed in "01")
+    refuse([first])
+    content = FILE.read_text()
+    FILE.unlink()
+    with ThreadPoolExecutor() as pool:
+        with folder_lock(FILE.parent):
+            other = pool.submit(refuse, [second])
+            wait([other], timeout=0.2)
+            FILE.write_text(content)
+        other.result()
+    assert list(refusals().values()) == [first, second]
 
 
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):

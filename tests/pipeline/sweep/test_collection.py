@@ -14,6 +14,7 @@ from pipeline.report.table_report import write_report
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results
+from pipeline.store.workspace import table_lock
 from pipeline.sweep.collection import collect, lacking, results, results_of
 from pipeline.sweep.scheduler import scheduler_of
 from tests.command import pfl
@@ -132,6 +133,14 @@ def test_a_published_report_is_that_of_the_table_without_its_page_and_latex(held
     links = re.findall(r"\]\(([^)#]+)\)", (kept / "README.md").read_text())
     assert {"table.csv", "convergence.svg"} <= set(links)
     assert all((kept / link).is_file() for link in links)
+
+
+def test_a_table_that_a_sweep_is_using_leaves_all_published_pages(held):
+    (held / "tables/used.yaml").write_text("extends: small\n")
+    with table_lock("used"):
+        done = pfl("report", "small", "used", "--publish")
+    assert "used: in use by another command (process" in done.stderr
+    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
 
 
 def test_a_part_of_a_table_is_not_published(held):

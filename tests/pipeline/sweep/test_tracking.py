@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pipeline.store.workspace import table_lock
 from pipeline.sweep.environment import check_environment
 from pipeline.sweep.tracking import BackgroundTracker, track_again, track_report
 from pipeline.trackers import TRACKERS, Tracker
@@ -105,6 +106,16 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
     assert {key for _, key, _ in filter(lambda entry: len(entry) > 1, entries)} == keys
     assert len(entries) == len(keys) + 1
     assert [cell["cell"]] in entries
+
+
+def test_a_table_that_a_sweep_is_tracking_is_not_tracked_again(tracker):
+    write_results(fake_results(methods=1, settings=1, seeds=1))
+    with (
+        table_lock("fake"),
+        pytest.raises(InvalidInput, match=r"fake: in use by another command \(process \d+"),
+    ):
+        track_again("fake", [])
+    assert tracker.tries == 0
 
 
 def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatch, tmp_path):

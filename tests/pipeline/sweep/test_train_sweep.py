@@ -14,12 +14,12 @@ import pytest
 from pfl.core.errors import InvalidInput
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.results import load_results, metrics_of
-from pipeline.store.workspace import checkpoints_of
+from pipeline.store.workspace import checkpoints_of, table_lock
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.collection import collect
 from pipeline.sweep.outputs import outcome, write
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.train_sweep import sweep, table_lock
+from pipeline.sweep.train_sweep import sweep
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
@@ -168,11 +168,17 @@ def test_a_lock_that_cannot_be_written_is_one_line():
         collect("small")
 
 
+@pytest.mark.usefixtures("without_locks")
+def test_a_table_is_computed_on_a_file_system_without_locks():
+    with table_lock("small"):
+        assert "process" in Path(".sweeps/lock-small").read_text()
+
+
 def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
     removed = []
 
     def remove(folder: Path, **_: object) -> None:
-        with pytest.raises(InvalidInput, match="another sweep of this table is running"), table_lock("small"):
+        with pytest.raises(InvalidInput, match="small: in use by another command"), table_lock("small"):
             pass
         removed.append(folder)
 

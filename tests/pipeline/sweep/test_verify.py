@@ -287,7 +287,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_computed
 def test_a_sample_is_drawn_by_its_seed_from_rows_of_today_s_code_that_are_not_refused(ledger):
     rows = [row for trial in iter(scheduler_of(ledger).next, None) for row in fake_run(trial)]
     stale, refused, *current = (replace(row, sources=SOURCES) for row in rows)
-    publish(replace(stale, behaviour="fedavg-0"), refused, *current)
+    publish(replace(stale, behaviour="fedavg-0"), refused, *current, current[0])
     checksum = json.loads(refused.to_line())["checksum"]
     refuse([Refusal("small", refused.cell, str(refused.seed), refused.key, checksum, "off")])
 
