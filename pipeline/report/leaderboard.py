@@ -189,8 +189,7 @@ def board(summary: Summary) -> Board | None:
     summary = summary.without(summary.empty)
     settings = list(summary.settings)
     pinned = {line.row: line for line in summary.pinned}
-    lines = pinned | {line.row: line for line in summary.selected}
-    complete = [line for line in lines.values() if settings and _complete(line, settings)]
+    complete = [line for line in summary.tuned_lines if settings and _complete(line, settings)]
     if len(complete) < 3:
         return None
     ranks = _ranks(complete, settings)
@@ -245,7 +244,7 @@ def board(summary: Summary) -> Board | None:
         against=subtracted.label,
         over_baseline=over_baseline,
         untuned=untuned,
-        unranked=tuple(line.label for line in lines.values() if line not in complete),
+        unranked=tuple(line.label for line in summary.tuned_lines if line not in complete),
         left_out=tuple(name for name in METHODS if name not in {row.method for row in summary.table.methods}),
     )
 

@@ -41,7 +41,7 @@ class Lead:
         gap: the best minus the second.
         level: labels of the methods that do not differ significantly from the best, possibly the second.
         unknown: labels of those without an interval.
-        tuned: whether the configurations are those that searches selected.
+        tuned: whether the configurations of searched rows are those that their searches selected.
     """
 
     column: str
@@ -83,7 +83,7 @@ class Lead:
 
 
 def leads(summary: Summary) -> list[Lead]:
-    """The leads of the columns with at least two methods, among selected configurations if there are any."""
+    """The leads of the columns with at least two methods, those of `Summary.tuned_lines`."""
     return [lead for name in summary.settings if (lead := _lead(summary, name))]
 
 
@@ -93,7 +93,7 @@ def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
     Of methods with the same simulations and evaluation, only the first is included.
     """
     chosen: dict[tuple[object, ...], tuple[str, tuple[Entry, float]]] = {}
-    for line in summary.selected or summary.pinned:
+    for line in summary.tuned_lines:
         entry = line.entries[setting]
         if entry.is_ranked and entry.score:
             reading = entry.keys, entry.evaluation.model_dump_json()

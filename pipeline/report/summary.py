@@ -135,7 +135,8 @@ class Summary:
     Attributes:
         table: all settings and rows, even if only a part was run, with the requested seeds.
         columns: label by setting or average, in the table's order.
-        pinned, selected: one line per method, in the table's order; selected is empty without a search.
+        pinned: one line per method, in the table's order.
+        selected: likewise, of the searched rows.
         results: the whole outcome of the sweep.
     """
 
@@ -149,6 +150,12 @@ class Summary:
     @property
     def lines(self) -> tuple[Line, ...]:
         return self.pinned + self.selected
+
+    @property
+    def tuned_lines(self) -> tuple[Line, ...]:
+        """One line per method: the selected configuration of a searched row, the pinned one of the others."""
+        selected = {line.row: line for line in self.selected}
+        return tuple(selected.get(line.row, line) for line in self.pinned)
 
     @property
     def labels(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2, studentized_range
 
 from pipeline.report.leads import diagram, leads, mean_ranks, ranks_of
-from tests.pipeline.fake_results import results_by_row, summary_of
+from tests.pipeline.fake_results import fake_results, results_by_row, search_only, summary_of
 from tests.pipeline.report.conftest import readme_of, report_of
 
 SETTING = "cifar10-0.1"
@@ -56,6 +56,21 @@ def test_single_clients_and_repeated_simulations_are_no_methods():
     results["config"]["methods"][0]["evaluation"] = {"clients": [0, 0]}
     results["cells"][1]["pinned"]["records"] = results["cells"][2]["pinned"]["records"]
     assert leads(summary_of(results)) == []
+
+
+def test_rows_without_a_search_are_compared_with_what_the_searches_of_others_selected():
+    levels = {"local": (81.0,) * 3, "fedavg": (71.0,) * 3, "fedprox": (61.0,) * 3, "pfedsim": (51.0,) * 3}
+    results = results_by_row(3, **levels)
+    searched = fake_results(4, 3, search=3)
+    results["config"]["search"] = searched["config"]["search"]
+    for cell, other in zip(results["cells"], searched["cells"], strict=True):
+        cell |= {"selection": other["selection"], "selected": cell["pinned"], "searched": other["searched"]}
+    search_only(results, "fedprox", "pfedsim")
+    summary = summary_of(results)
+    (lead, *_) = leads(summary)
+    assert (lead.best, lead.second) == (("Local",), "FedAvg")
+    assert lead.text.startswith("First after tuning, with 81.00 %: Local by 10.00 over FedAvg")
+    assert list(mean_ranks(summary).means) == ["Local", "FedAvg", "FedProx", "pFedSim"]
 
 
 def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_rank():
