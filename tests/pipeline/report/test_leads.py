@@ -109,6 +109,14 @@ def test_mean_ranks_and_tests_agree_with_their_definitions():
     assert ranks.friedman == pytest.approx(chi2.sf(statistic, 3), rel=1e-6)
 
 
+def test_all_methods_with_the_best_mean_rank_are_named():
+    accuracies = np.array([[70.0, 80.0, 60.0], [80.0, 70.0, 60.0], [75.0, 75.0, 60.0]])
+    ranks = ranks_of(["FedPer", "Aardvark", "Local"], accuracies, "3 columns")
+    assert ranks.best == ("Aardvark", "FedPer")
+    assert ranks.text.startswith("Over 3 columns, Aardvark and FedPer have the best mean rank, 1.50 among 3")
+    assert ranks.text.endswith("by Nemenyi's test they differ significantly from none of the others.")
+
+
 def test_a_bar_of_the_diagram_does_not_depend_on_the_order_of_its_methods():
     drawn = diagram(ranks_of(list("ABCD"), np.random.default_rng(0).normal(size=(3, 4)), "3 columns"))
     assert drawn.startswith("<svg")
