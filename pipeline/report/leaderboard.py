@@ -18,6 +18,7 @@ from pipeline.report.moments import MOMENTS, at_moment
 from pipeline.report.pairs import PairedDifference, mean_difference
 from pipeline.report.summary import Line, Summary
 from pipeline.spec.reported import At
+from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.store.scores import Score
 
 BASELINE = "fedavg"
@@ -200,6 +201,11 @@ def board(summary: Summary) -> Board | None:
     best = ranked[0]
     subtracted = next((line for line in ranked if line.row == summary.table.reference), best)
     level = ranks.level(best.label)
+    changed = {
+        (cell.setting, cell.row)
+        for cell in summary.results.cells
+        if cell.selection and cell.selection.trial != PINNED_TRIAL
+    }
 
     def placed(line: Line) -> Standing:
         entries = [line.entries[name] for name in settings]
@@ -218,9 +224,7 @@ def board(summary: Summary) -> Board | None:
             accuracy=statistics.fmean(entry.score.mean for entry in entries if entry.score),
             difference=_difference(line, subtracted, settings),
             gain=gain,
-            tuned=sum(
-                after.parameters != first.parameters for after, first in zip(entries, before, strict=True)
-            ),
+            tuned=sum((name, line.row) in changed for name in settings),
             scores={name: score for name in settings if (score := line.entries[name].score)},
             moments={moment: _mean(at_moment(entry, moment).mean for entry in entries) for moment in MOMENTS},
             quantities={

@@ -8,12 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pfl.core.config import Config
 from pfl.run.sources import Sources
 from pfl.run.trials import Record
 from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.axes import AverageColumn, Row
 from pipeline.spec.published import Published
 from pipeline.spec.reported import Evaluation
+from pipeline.spec.search_space import TRAINING
 from pipeline.spec.table import Subset, Table, printed_cells
 from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, reported, score
@@ -32,7 +34,8 @@ class Entry:
     Attributes:
         cause: why the status is not "done"; empty if it is, or if nothing has been tried.
         score: None unless at least one seed gave a result.
-        parameters: the configuration's hyperparameters and learning rate.
+        parameters: the configuration's hyperparameters, learning rate, and other training options that the
+            cell's search varies.
         successes: the records, one per seed that gave a result.
         diverged: the records of the seeds whose training diverged.
         averaged: the entries of which it is the mean, if it is in an average column and they are done.
@@ -269,13 +272,16 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
     """The entry with the outcome of ``cell``."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
     assert tried  # a sweep ends only after its searches
-    config = tried.records[0].config
+    config = Config.from_dict(tried.records[0].config)
+    searched = {"lr", *(name for trial in cell.trials for name in trial.params)}
+    searched -= config.hyperparameters.keys()  # pFedHN has a weight decay of its own
+    training = {name: getattr(config, name) for name in TRAINING if name in searched}
     return dataclasses.replace(
         entry,
         status=tried.status,
         cause=tried.errors[0].removeprefix("final, ") if tried.errors else "",
         score=score(tried.successes, entry.evaluation),
-        parameters={**config["hyperparameters"], "lr": config["lr"]},
+        parameters={**config.hyperparameters, **training},
         successes=tried.successes,
         diverged=tried.diverged,
     )

@@ -36,6 +36,8 @@ def leaderboard(**changes: object) -> dict:
             lr = 0.05 if accuracy == PINNED[cell["row"]] else 0.1
             reached = [accuracy + seed for seed in range(3)]
             cell[name] = {**cell[name], "records": ledger_rows(cell["cell"], reached, lr=lr)}
+        changed = PINNED[cell["row"]] != SELECTED[cell["row"]]
+        cell["selection"] = {"trial": int(changed), "comparisons": []}
     return results
 
 
@@ -79,6 +81,15 @@ def test_the_gain_from_tuning_is_the_selected_minus_the_pinned_configuration():
     first, second, *_ = board(summary_of(leaderboard())).standings
     assert (first.gain.mean, first.gain.pairs, first.gain.over) == (pytest.approx(11.0), 3, "seed")
     assert second.gain.mean == 0
+    assert (first.tuned, second.tuned) == (3, 0)
+
+
+def test_a_search_over_training_options_alone_counts_as_tuning():
+    results = leaderboard()
+    for cell in results["cells"]:
+        for record in cell["selected"]["records"]:
+            record["config"]["lr"] = 0.05
+    assert board(summary_of(results)).standings[0].tuned == 3
 
 
 def test_settings_may_have_seeds_of_their_own():

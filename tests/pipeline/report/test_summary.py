@@ -116,6 +116,21 @@ def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
     assert selected.mean == 1.0 < pinned.mean
 
 
+def test_the_parameters_have_the_training_options_that_the_search_varies():
+    results = fake_results(search=3)
+    cell = cell_of(results, "cifar10-0.1/pfedsim")
+    cell["selected"] |= {"number": 1, "params": {"epochs": 5, "momentum": 0.9}}
+    options = {"lr": 0.05, "epochs": 5, "momentum": 0.9}
+    records = (record | {"config": record["config"] | options} for record in cell["pinned"]["records"])
+    cell["selected"]["records"] = [record | {"key": record["key"][::-1]} for record in records]
+    pinned, selected = (
+        entry_of(results, "cifar10-0.1/pfedsim", configuration) for configuration in ("pinned", "selected")
+    )
+    assert pinned.parameters == {"rho": 0.5, "lr": 0.05, "momentum": 0.0, "epochs": 2}
+    assert selected.parameters == {"rho": 0.5, "lr": 0.05, "momentum": 0.9, "epochs": 5}
+    assert entry_of(results, "cifar10-0.1/fedavg").parameters == {"lr": 0.05}
+
+
 def test_rows_and_columns_keep_the_order_of_the_table():
     summary = summary_of(fake_results(methods=12, settings=9, seeds=1))
     assert list(summary.columns)[:2] == ["cifar10-0.1", "cifar10-0.5"]
