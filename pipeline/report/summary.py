@@ -24,7 +24,9 @@ Configuration = Literal["pinned", "selected"]
 LineKey = tuple[str, Configuration]
 """A row and its configuration."""
 
-UNTRIED: tuple[Status, ...] = ("not run", "not selected")
+UNTRIED: tuple[Status, ...] = ("not selected", "not run")
+WORST: tuple[Status, ...] = (*UNTRIED, "failed", "diverged", "partial", "done")
+"""The statuses, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Entry:
             cell's search varies.
         successes: the records, one per seed that gave a result.
         diverged: the records of the seeds whose training diverged.
-        averaged: the entries of which it is the mean, if it is in an average column and they are done.
+        averaged: the entries of which it is the mean, if it is in an average column and they were tried.
         evaluation: what is reported here.
         published: what the paper prints here; only the pinned configuration is compared with it.
         verdict: the result of that comparison; None if nothing is printed.
@@ -288,19 +290,18 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
 
 
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
-    """The mean of a row's entries once all are done, with the fewest seeds of one of them; it has no
-    deviation, as settings are no repetitions.
+    """The mean of a row's entries if all have a score, with the fewest seeds of one of them and the status of
+    the worst; it has no deviation, as settings are no repetitions.
     """
-    first = entries[0]
-    average = Entry(name, first.row, first.configuration, first.evaluation)
-    if any(entry.status == "not selected" for entry in entries):
-        return dataclasses.replace(average, status="not selected")
-    scores = [entry.score for entry in entries if entry.complete and entry.score]
-    if len(scores) < len(entries):
+    first, worst = entries[0], min(entries, key=lambda entry: WORST.index(entry.status))
+    average = Entry(name, first.row, first.configuration, first.evaluation, worst.status, worst.cause)
+    if worst.status in UNTRIED:
         return average
-    mean, seeds = statistics.fmean(score.mean for score in scores), min(score.seeds for score in scores)
-    score = Score(mean, None, seeds)
-    return dataclasses.replace(average, status="done", score=score, averaged=tuple(entries))
+    scores = [entry.score for entry in entries if entry.score]
+    score = None
+    if len(scores) == len(entries):
+        score = Score(statistics.fmean(s.mean for s in scores), None, min(s.seeds for s in scores))
+    return dataclasses.replace(average, score=score, averaged=tuple(entries))
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:
