@@ -293,7 +293,8 @@ def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
     """The mean of a row's entries if all have a score, with the fewest seeds of one of them and the status of
     the worst; it has no deviation, as settings are no repetitions.
     """
-    first, worst = entries[0], min(entries, key=lambda entry: WORST.index(entry.status))
+    first = min(entries, key=lambda entry: entry.is_of_all)  # no rank if a column is of single clients
+    worst = min(entries, key=lambda entry: WORST.index(entry.status))
     average = Entry(name, first.row, first.configuration, first.evaluation, worst.status, worst.cause)
     if worst.status in UNTRIED:
         return average

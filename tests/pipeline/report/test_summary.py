@@ -48,6 +48,16 @@ def test_an_average_is_that_of_a_row_whose_cells_all_have_a_score():
     assert (local.status, local.score) == ("not run", None)
 
 
+def test_an_average_over_a_column_of_single_clients_has_no_rank():
+    results = fake_results(methods=3, settings=2)
+    results["config"]["average"] = {"label": "Mean"}
+    assert entry_of(results, "average/pfedsim").rank == 1
+    results["config"]["settings"]["cifar10-0.5"]["evaluation"] = {"clients": [0, 0]}
+    average = entry_of(results, "average/pfedsim")
+    assert average.complete
+    assert average.rank is None
+
+
 def test_an_average_has_as_many_seeds_as_the_column_with_the_fewest():
     results = fake_results(methods=3, settings=2)
     results["config"]["average"] = {"label": "Mean"}
