@@ -48,7 +48,8 @@ def cost(runs: Iterable[PublishedRun]) -> str:
     """The compute that runs used, as in "1.5 core-hours and 0.2 GPU-hours"; empty if there are none."""
     hours = {"core-hour": 0.0, "GPU-hour": 0.0}
     for run in runs:
-        unit, share = ("GPU-hour", 1) if run.hardware.gpu else ("core-hour", run.hardware.threads)
+        cores = run.hardware.threads * run.hardware.workers
+        unit, share = ("GPU-hour", 1) if run.hardware.gpu else ("core-hour", cores)
         hours[unit] += run.measured.wall_seconds * share / 3600
     shown = {unit: f"{value:,.{1 if value >= 1 else 2}f}" for unit, value in hours.items() if value}
     return " and ".join(f"{value} {unit}s" for unit, value in shown.items())

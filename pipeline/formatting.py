@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pfl.core.text import parameter
@@ -29,6 +29,15 @@ def signed(value: float) -> str:
     ('−1.89', '+0.50')
     """
     return f"{value:+.2f}".replace("-", "−")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as in "A, B and C".
+
+    >>> listed(["A"]), listed(["A", "B"]), listed(["A", "B", "C"])
+    ('A', 'A and B', 'A, B and C')
+    """
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""
 
 
 def gain(mean: float, error: float | None) -> str:

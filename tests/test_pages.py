@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from docs.checklists import checklists
@@ -77,6 +79,13 @@ def test_the_cost_of_a_table_is_that_of_the_runs_behind_its_report(pages):
     }
     runs = published_runs()
     assert f"| {len(keys)} | {cost(runs[key] for key in keys)} |" in line
+
+
+def test_core_hours_count_the_threads_of_all_workers():
+    run = next(run for run in published_runs().values() if not run.hardware.gpu)
+    hardware = replace(run.hardware, threads=2, workers=4)
+    hour = replace(run.measured, wall_seconds=3600.0)
+    assert cost([msgspec.structs.replace(run, measured=hour, hardware=hardware)]) == "8.0 core-hours"
 
 
 def test_links_of_the_pages_lead_to_files_and_headings(pages):

@@ -43,6 +43,8 @@ class _SeriesClaim(Claim):
         }
         if not tested:
             return Finding("open", "not part of these runs")
+        if undefined := [labels.get(panel, panel) for panel in tested if not self._is_defined(panels[panel])]:
+            return Finding("open", f"a value is not a number: {', '.join(undefined)}")
         against = sum(not holds for holds, _ in tested.values())
         shown = "; ".join(f"{labels.get(panel, panel)}: {text}" for panel, (_, text) in tested.items())
         if 0 < against < len(tested):
@@ -52,9 +54,17 @@ class _SeriesClaim(Claim):
     def _is_about(self, series: Mapping[str, Series]) -> bool:
         return all(name in series for name in self.series)
 
+    def _compared(self, series: Mapping[str, Series]) -> Mapping[str, Series]:
+        """The series of a panel whose values decide the claim."""
+        return {name: series[name] for name in self.series or series}
+
+    def _is_defined(self, series: Mapping[str, Series]) -> bool:
+        """Whether the values that decide the claim are finite; a correlation of constants is not."""
+        return all(np.isfinite([*values.values()]).all() for values in self._compared(series).values())
+
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
         """Whether the claim holds in a panel, and the numbers that show it; by default, in each series."""
-        tested = {name: self._in_series(values[name]) for name in self.series or values}
+        tested = {name: self._in_series(points) for name, points in self._compared(values).items()}
         shown = ", ".join(f"{labels[name]} {text}" for name, (_, text) in tested.items())
         return all(holds for holds, _ in tested.values()), shown
 
@@ -74,6 +84,9 @@ class Highest(_SeriesClaim):
     everywhere: bool = False
     best: bool = False
     """Compare the highest value of each series, as papers do that report the best round."""
+
+    def _compared(self, series: Mapping[str, Series]) -> Mapping[str, Series]:
+        return series
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
         return super()._is_about(series) and bool(self._at(series))
@@ -140,8 +153,9 @@ class Peak(_SeriesClaim):
     between: Annotated[list[float], Field(min_length=2, max_length=2)]
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
-        tested = self.series or series
-        return super()._is_about(series) and all(len(series[name]) > 1 for name in tested)
+        if not super()._is_about(series):
+            return False
+        return all(len(values) > 1 for values in self._compared(series).values())
 
     def _in_series(self, values: Series) -> tuple[bool, str]:
         low, high = self.between

@@ -70,10 +70,10 @@ def make(name: str, changes: FigureChanges, out: Path) -> list[str]:
 def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     """The paper's claims about a drawn figure, tested on the numbers in its CSV file.
 
-    Reduced runs and single seeds do not decide a claim: the answer is then open.
+    Reduced runs, single seeds and figures that lack runs do not decide a claim: the answer is then open.
 
     Args:
-        content: the content of the figure's JSON file.
+        content: the content of the figure's JSON file; "missing" is absent from those of earlier versions.
 
     Raises:
         InvalidInput: the CSV file is missing, or has an invalid line.
@@ -87,6 +87,8 @@ def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     reserve = "in these reduced runs" if content["changes"] else ""
     if not reserve and seeds != [""] and len(seeds) == 1:
         reserve = "with one seed"
+    if not reserve and content.get("missing"):
+        reserve = f"without {amount(len(content['missing']), 'run')} that failed or diverged"
     answers = []
     for claim in figure.claims:
         finding = claim.test(series, labels(figure))
@@ -127,6 +129,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "name": name,
         "changes": notes,
         "warnings": _warnings(runs, notes),
+        "missing": runs.failed,
         "provenance": _provenance(runs, plot.simulates),
         "command": f"{source}pfl figure {name}{options}{out_option(out, FOLDER)}",
         # Runs that were measured while they trained are not in the ledger.

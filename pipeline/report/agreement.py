@@ -186,13 +186,13 @@ def claims(summary: Summary) -> list[Tested]:
     """Each claim that the table's file declares, tested on the printed numbers and on ours."""
     printed = {(e.setting, e.row): e.published.mean for e in summary.compared if e.published}
     columns, rows = summary.settings, summary.labels
-    pinned, selected = (_by_seed(lines, columns) for lines in (summary.pinned, summary.selected))
+    pinned, tuned = (_by_seed(lines, columns) for lines in (summary.pinned, summary.tuned_lines))
     return [
         Tested(
             claim,
             claim.test(printed, columns, rows),
             _ours(claim, pinned, columns, rows),
-            _ours(claim, selected, columns, rows) if selected else None,
+            _ours(claim, tuned, columns, rows) if summary.selected else None,
         )
         for claim in summary.table.claims
     ]

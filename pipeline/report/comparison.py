@@ -177,11 +177,9 @@ def _columns(summaries: Sequence[Summary], settings: Collection[str]) -> Iterato
 
 def _entries(summary: Summary, setting: str) -> Iterator[tuple[str, Entry]]:
     """The entries of a column by printed name; for a searched row, that of the selected configuration."""
-    if setting not in summary.columns:
-        return
-    selected = {line.row: line for line in summary.selected}
-    for line in summary.pinned:
-        yield line.label, selected.get(line.row, line).entries[setting]
+    if setting in summary.columns:
+        for line in summary.tuned_lines:
+            yield line.label, line.entries[setting]
 
 
 def _compared(row: str, table: str, entry: Entry, minus: str | None, other: Entry | None) -> ComparedCell:

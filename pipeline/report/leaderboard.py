@@ -11,13 +11,14 @@ import numpy as np
 from pfl.core.text import amount, distinct
 from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of
-from pipeline.formatting import points, signed
+from pipeline.formatting import listed, points, signed
 from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, at_moment
 from pipeline.report.pairs import PairedDifference, mean_difference
 from pipeline.report.summary import Line, Summary
 from pipeline.spec.reported import At
+from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.store.scores import Score
 
 BASELINE = "fedavg"
@@ -85,11 +86,11 @@ class Board:
     """A leaderboard.
 
     Attributes:
-        standings: the best mean rank first.
+        standings: in the order of the ranks.
         columns: the report columns, by name.
         against: label of the row that is subtracted from the others: the table's ``reference``, or the first.
         over_baseline: the first minus the `BASELINE`; None if that is the first, or missing.
-        untuned: label of the best mean rank among the pinned configurations; None without a search.
+        untuned: labels of the best mean rank among the pinned configurations; empty without a search.
         unranked: labels of the rows that lack a number in some setting.
         left_out: registered methods without a row.
     """
@@ -100,7 +101,7 @@ class Board:
     columns: Mapping[str, Column]
     against: str
     over_baseline: PairedDifference | None
-    untuned: str | None
+    untuned: tuple[str, ...]
     unranked: tuple[str, ...]
     left_out: tuple[str, ...]
 
@@ -118,9 +119,10 @@ class Board:
     def advice(self) -> str:
         """Which method to try first, and why."""
         first, *others = self.standings
+        shared = f" (shared with {listed(self.ranks.best[1:])})" if len(self.ranks.best) > 1 else ""
         sentences = [
             f"Try {first.label} first: it has the best mean rank of {amount(len(self.standings), 'method')}, "
-            f"{points(first.rank)}, and {points(first.accuracy)} % on average over the settings."
+            f"{points(first.rank)}{shared}, and {points(first.accuracy)} % on average over the settings."
         ]
         if gap := self.over_baseline:
             interval = f" (95 % interval {gap.interval})" if gap.interval else ""
@@ -136,13 +138,12 @@ class Board:
         else:
             sentences.append("Every other method has a significantly worse mean rank.")
         if self.untuned:
-            same = "Without tuning, it is first as well."
-            sentences.append(
-                same if self.untuned == first.label else f"Without tuning, {self.untuned} is first."
-            )
+            are = "is" if len(self.untuned) == 1 else "are"
+            same = " as well" if self.untuned == self.ranks.best else ""
+            sentences.append(f"Without tuning, {listed(self.untuned)} {are} first{same}.")
         highest = [
-            f"{best.label} {MOMENTS[moment][0].lower()}{MOMENTS[moment][1:]}"
-            for moment in MOMENTS
+            f"{best} {title[0].lower()}{title[1:]}"
+            for moment, title in MOMENTS.items()
             if (best := self._best_at(moment))
         ]
         if highest:
@@ -152,10 +153,10 @@ class Board:
             )
         return " ".join(sentences)
 
-    def _best_at(self, moment: At) -> Standing | None:
-        """The method with the highest accuracy at a moment; None if none has recorded it."""
-        known = [standing for standing in self.standings if standing.moments[moment] is not None]
-        return max(known, key=lambda standing: standing.moments[moment] or 0, default=None)
+    def _best_at(self, moment: At) -> str:
+        """The methods with the highest accuracy at a moment; empty if none has recorded it."""
+        known = {s.label: value for s in self.standings if (value := s.moments[moment]) is not None}
+        return listed([label for label, value in known.items() if value == max(known.values())])
 
     @property
     def limits(self) -> list[str]:
@@ -189,17 +190,22 @@ def board(summary: Summary) -> Board | None:
     summary = summary.without(summary.empty)
     settings = list(summary.settings)
     pinned = {line.row: line for line in summary.pinned}
-    lines = pinned | {line.row: line for line in summary.selected}
-    complete = [line for line in lines.values() if settings and _complete(line, settings)]
+    complete = {line.label: line for line in summary.tuned_lines if settings and _complete(line, settings)}
     if len(complete) < 3:
         return None
-    ranks = _ranks(complete, settings)
+    ranks = _ranks(list(complete.values()), settings)
     if ranks is None:
         return None
     columns = columns_of(summary.records)
-    best = min(complete, key=lambda line: ranks.means[line.label])
-    subtracted = next((line for line in complete if line.row == summary.table.reference), best)
+    ranked = [complete[label] for label in ranks.means]
+    best = ranked[0]
+    subtracted = next((line for line in ranked if line.row == summary.table.reference), best)
     level = ranks.level(best.label)
+    changed = {
+        (cell.setting, cell.row)
+        for cell in summary.results.cells
+        if cell.selection and cell.selection.trial != PINNED_TRIAL
+    }
 
     def placed(line: Line) -> Standing:
         entries = [line.entries[name] for name in settings]
@@ -209,7 +215,7 @@ def board(summary: Summary) -> Board | None:
             gain = _difference(line, pinned[line.row], settings)
         rank = ranks.means[line.label]
         return Standing(
-            place=1 + sum(round(other, 9) < round(rank, 9) for other in ranks.means.values()),
+            place=1 + sum(other < rank for other in ranks.means.values()),
             row=line.row,
             label=line.label,
             method=line.method,
@@ -218,9 +224,7 @@ def board(summary: Summary) -> Board | None:
             accuracy=statistics.fmean(entry.score.mean for entry in entries if entry.score),
             difference=_difference(line, subtracted, settings),
             gain=gain,
-            tuned=sum(
-                after.parameters != first.parameters for after, first in zip(entries, before, strict=True)
-            ),
+            tuned=sum((name, line.row) in changed for name in settings),
             scores={name: score for name in settings if (score := line.entries[name].score)},
             moments={moment: _mean(at_moment(entry, moment).mean for entry in entries) for moment in MOMENTS},
             quantities={
@@ -229,23 +233,19 @@ def board(summary: Summary) -> Board | None:
             keys=tuple(dict.fromkeys(key for entry in (*entries, *before) for key in entry.keys)),
         )
 
-    over_baseline = untuned = None
-    baseline = next((line for line in complete if line.row == BASELINE), best)
-    if best is not baseline:
-        over_baseline = _difference(best, baseline, settings)
+    baseline = next((line for line in ranked if line.row == BASELINE), best)
     before = [line for line in summary.pinned if _complete(line, settings)]
-    if summary.selected and len(before) == len(complete):
-        of_pinned = _ranks(before, settings)
-        untuned = next(iter(of_pinned.means)) if of_pinned else None
+    comparable = summary.selected and len(before) == len(ranked)
+    of_pinned = _ranks(before, settings) if comparable else None
     return Board(
         summary=summary,
         ranks=ranks,
-        standings=tuple(sorted(map(placed, complete), key=lambda standing: (standing.rank, standing.label))),
+        standings=tuple(map(placed, ranked)),
         columns=columns,
         against=subtracted.label,
-        over_baseline=over_baseline,
-        untuned=untuned,
-        unranked=tuple(line.label for line in lines.values() if line not in complete),
+        over_baseline=None if best is baseline else _difference(best, baseline, settings),
+        untuned=of_pinned.best if of_pinned else (),
+        unranked=tuple(line.label for line in summary.tuned_lines if line.label not in complete),
         left_out=tuple(name for name in METHODS if name not in {row.method for row in summary.table.methods}),
     )
 

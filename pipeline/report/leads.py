@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfl.core.text import amount
-from pipeline.formatting import points
+from pipeline.formatting import listed, points
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
 from pipeline.report.summary import Entry, Summary
@@ -41,7 +41,7 @@ class Lead:
         gap: the best minus the second.
         level: labels of the methods that do not differ significantly from the best, possibly the second.
         unknown: labels of those without an interval.
-        tuned: whether the configurations are those that searches selected.
+        tuned: whether the configurations of searched rows are those that their searches selected.
     """
 
     column: str
@@ -56,7 +56,7 @@ class Lead:
     @property
     def _short(self) -> str:
         """For example "FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)"."""
-        names = _listed(self.best)
+        names = listed(self.best)
         level = f" (level at {points(self.score)})" if len(self.best) > 1 else ""
         if self.gap is None:
             return f"{names}{level}, then {self.second}"
@@ -74,16 +74,16 @@ class Lead:
         tuned = " after tuning" if self.tuned else ""
         sentences = [f"First{tuned}, with {points(self.score)} %: {self._short}."]
         if self.level:
-            sentences.append(f"Not significantly different from {first}: {_listed(self.level)}.")
+            sentences.append(f"Not significantly different from {first}: {listed(self.level)}.")
         if self.unknown:
-            sentences.append(f"Without an interval: {_listed(self.unknown)}.")
+            sentences.append(f"Without an interval: {listed(self.unknown)}.")
         if self.gap and not self.level and not self.unknown:
             sentences.append(f"Every other method differs significantly from {first}.")
         return " ".join(sentences)
 
 
 def leads(summary: Summary) -> list[Lead]:
-    """The leads of the columns with at least two methods, among selected configurations if there are any."""
+    """The leads of the columns with at least two methods, those of `Summary.tuned_lines`."""
     return [lead for name in summary.settings if (lead := _lead(summary, name))]
 
 
@@ -93,7 +93,7 @@ def methods(summary: Summary, setting: str) -> dict[str, tuple[Entry, float]]:
     Of methods with the same simulations and evaluation, only the first is included.
     """
     chosen: dict[tuple[object, ...], tuple[str, tuple[Entry, float]]] = {}
-    for line in summary.selected or summary.pinned:
+    for line in summary.tuned_lines:
         entry = line.entries[setting]
         if entry.is_ranked and entry.score:
             reading = entry.keys, entry.evaluation.model_dump_json()
@@ -127,7 +127,7 @@ class Ranks:
     """Mean ranks of a table's methods over its columns.
 
     Attributes:
-        means: mean ranks by label, the best first.
+        means: mean ranks by label, the best first, equal ones by label.
         over: what they are averaged over, as in "3 columns".
         friedman: the p-value of Friedman's test that all methods are equal.
         nemenyi: the p-values of Nemenyi's test for each pair.
@@ -138,6 +138,12 @@ class Ranks:
     friedman: float
     nemenyi: DataFrame
 
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The methods with the best mean rank; several if they tie."""
+        least = min(self.means.values())
+        return tuple(label for label, rank in self.means.items() if rank == least)
+
     def level(self, method: str) -> list[str]:
         """The other methods that do not differ significantly from ``method``, the best first."""
         others = (label for label in self.means if label != method)
@@ -146,13 +152,14 @@ class Ranks:
     @property
     def text(self) -> str:
         """A sentence about the best."""
-        (best, rank), *others = self.means.items()
-        level = self.level(best)
-        inferior = _listed([label for label, _ in others if label not in level]) or "none of the others"
+        first = self.best[0]
+        level = (first, *self.level(first))
+        inferior = listed([label for label in self.means if label not in level]) or "none of the others"
+        have, differ = ("has", "it differs") if len(self.best) == 1 else ("have", "they differ")
         return (
-            f"Over {self.over}, {best} has the best mean rank, {points(rank)} among "
-            f"{len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); by Nemenyi's test it "
-            f"differs significantly from {inferior}."
+            f"Over {self.over}, {listed(self.best)} {have} the best mean rank, {points(self.means[first])} "
+            f"among {len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); by Nemenyi's test "
+            f"{differ} significantly from {inferior}."
         )
 
 
@@ -189,7 +196,7 @@ def ranks_of(labels: Sequence[str], accuracies: np.ndarray, over: str) -> Ranks 
     nemenyi = posthoc_nemenyi_friedman(accuracies)
     nemenyi.index = nemenyi.columns = list(labels)
     friedman = float(friedmanchisquare(*accuracies.T).pvalue)
-    ordered = dict(sorted(means.items(), key=lambda item: item[1]))
+    ordered = dict(sorted(means.items(), key=lambda item: (item[1], item[0])))
     return Ranks(ordered, over, friedman, nemenyi)
 
 
@@ -209,12 +216,3 @@ def diagram(ranks: Ranks) -> Canvas:
     axes.set_xlabel("Mean rank")
     axes.xaxis.set_label_position("top")
     return figure
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Names as in "A, B and C".
-
-    >>> _listed(["A"]), _listed(["A", "B"]), _listed(["A", "B", "C"])
-    ('A', 'A and B', 'A, B and C')
-    """
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""

@@ -32,8 +32,8 @@ class CheckedCell:
 
     @property
     def is_checked(self) -> bool:
-        """Whether there is a number of ours, or every run diverged; an average has no runs of its own."""
-        return bool(self.entry.score or self.entry.simulated)
+        """Whether there is a number of ours, or training diverged."""
+        return bool(self.entry.score) or self.entry.status == "diverged"
 
     @property
     def missing(self) -> str:

@@ -8,12 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pfl.core.config import Config
 from pfl.run.sources import Sources
 from pfl.run.trials import Record
 from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.axes import AverageColumn, Row
 from pipeline.spec.published import Published
 from pipeline.spec.reported import Evaluation
+from pipeline.spec.search_space import TRAINING
 from pipeline.spec.table import Subset, Table, printed_cells
 from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, reported, score
@@ -22,7 +24,9 @@ Configuration = Literal["pinned", "selected"]
 LineKey = tuple[str, Configuration]
 """A row and its configuration."""
 
-UNTRIED: tuple[Status, ...] = ("not run", "not selected")
+UNTRIED: tuple[Status, ...] = ("not selected", "not run")
+WORST: tuple[Status, ...] = (*UNTRIED, "failed", "diverged", "partial", "done")
+"""The statuses, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,11 @@ class Entry:
     Attributes:
         cause: why the status is not "done"; empty if it is, or if nothing has been tried.
         score: None unless at least one seed gave a result.
-        parameters: the configuration's hyperparameters and learning rate.
+        parameters: the configuration's hyperparameters, learning rate, and other training options that the
+            cell's search varies.
         successes: the records, one per seed that gave a result.
         diverged: the records of the seeds whose training diverged.
-        averaged: the entries of which it is the mean, if it is in an average column and they are done.
+        averaged: the entries of which it is the mean, if it is in an average column and they were tried.
         evaluation: what is reported here.
         published: what the paper prints here; only the pinned configuration is compared with it.
         verdict: the result of that comparison; None if nothing is printed.
@@ -135,7 +140,8 @@ class Summary:
     Attributes:
         table: all settings and rows, even if only a part was run, with the requested seeds.
         columns: label by setting or average, in the table's order.
-        pinned, selected: one line per method, in the table's order; selected is empty without a search.
+        pinned: one line per method, in the table's order.
+        selected: likewise, of the searched rows.
         results: the whole outcome of the sweep.
     """
 
@@ -149,6 +155,12 @@ class Summary:
     @property
     def lines(self) -> tuple[Line, ...]:
         return self.pinned + self.selected
+
+    @property
+    def tuned_lines(self) -> tuple[Line, ...]:
+        """One line per method: the selected configuration of a searched row, the pinned one of the others."""
+        selected = {line.row: line for line in self.selected}
+        return tuple(selected.get(line.row, line) for line in self.pinned)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -262,32 +274,35 @@ def _filled(entry: Entry, cell: CellResult) -> Entry:
     """The entry with the outcome of ``cell``."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
     assert tried  # a sweep ends only after its searches
-    config = tried.records[0].config
+    config = Config.from_dict(tried.records[0].config)
+    searched = {"lr", *(name for trial in cell.trials for name in trial.params)}
+    searched -= config.hyperparameters.keys()  # pFedHN has a weight decay of its own
+    training = {name: getattr(config, name) for name in TRAINING if name in searched}
     return dataclasses.replace(
         entry,
         status=tried.status,
         cause=tried.errors[0].removeprefix("final, ") if tried.errors else "",
         score=score(tried.successes, entry.evaluation),
-        parameters={**config["hyperparameters"], "lr": config["lr"]},
+        parameters={**config.hyperparameters, **training},
         successes=tried.successes,
         diverged=tried.diverged,
     )
 
 
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
-    """The mean of a row's entries once all are done, with the fewest seeds of one of them; it has no
-    deviation, as settings are no repetitions.
+    """The mean of a row's entries if all have a score, with the fewest seeds of one of them and the status of
+    the worst; it has no deviation, as settings are no repetitions.
     """
-    first = entries[0]
-    average = Entry(name, first.row, first.configuration, first.evaluation)
-    if any(entry.status == "not selected" for entry in entries):
-        return dataclasses.replace(average, status="not selected")
-    scores = [entry.score for entry in entries if entry.complete and entry.score]
-    if len(scores) < len(entries):
+    first = min(entries, key=lambda entry: entry.is_of_all)  # no rank if a column is of single clients
+    worst = min(entries, key=lambda entry: WORST.index(entry.status))
+    average = Entry(name, first.row, first.configuration, first.evaluation, worst.status, worst.cause)
+    if worst.status in UNTRIED:
         return average
-    mean, seeds = statistics.fmean(score.mean for score in scores), min(score.seeds for score in scores)
-    score = Score(mean, None, seeds)
-    return dataclasses.replace(average, status="done", score=score, averaged=tuple(entries))
+    scores = [entry.score for entry in entries if entry.score]
+    score = None
+    if len(scores) == len(entries):
+        score = Score(statistics.fmean(s.mean for s in scores), None, min(s.seeds for s in scores))
+    return dataclasses.replace(average, score=score, averaged=tuple(entries))
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:

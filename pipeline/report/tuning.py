@@ -18,7 +18,8 @@ class Tuned:
 
     Attributes:
         published: its rank among the paper's numbers; None if one of them is missing.
-        pinned, selected: its rank before and after tuning, among the methods that have both numbers.
+        pinned, selected: its rank before and after tuning, among the methods that have both numbers; a row
+            without a search keeps its number.
         accuracy: mean test accuracy of the selected configuration over the seeds, in percent.
         gain: mean gain in test accuracy over the pinned configuration, in percentage points.
         error: standard error of the gain; None for one seed.
@@ -41,27 +42,28 @@ class Tuned:
 
 def tuned(summary: Summary) -> list[Tuned]:
     """The searched methods that are done before and after tuning, by setting, the best after it first."""
-    pinned = {line.row: line for line in summary.pinned}
+    lines = list(zip(summary.pinned, summary.tuned_lines, strict=True))
     rows = []
     settings = list(summary.settings)
     for setting in settings:
-        pairs = [(pinned[line.row].entries[setting], line.entries[setting]) for line in summary.selected]
-        pairs = [pair for pair in pairs if all(entry.status == "done" for entry in pair)]
+        pairs = [(pinned.entries[setting], tuned.entries[setting]) for pinned, tuned in lines]
+        pairs = [pair for pair in pairs if all(e.complete and e.evaluation.is_accuracy for e in pair)]
         before, after = ([_mean(pair[place]) for pair in pairs] for place in (0, 1))
         printed = [pair[0].published.mean for pair in pairs if pair[0].published]
         whole = len(printed) == len(pairs)
         for place, pair in enumerate(pairs):
-            rows.append(
-                Tuned(
-                    setting,
-                    summary.labels[pair[0].row],
-                    _rank(printed, place) if whole else None,
-                    _rank(before, place),
-                    _rank(after, place),
-                    after[place],
-                    *_gain(*pair),
+            if pair[1].configuration == "selected":
+                rows.append(
+                    Tuned(
+                        setting,
+                        summary.labels[pair[0].row],
+                        _rank(printed, place) if whole else None,
+                        _rank(before, place),
+                        _rank(after, place),
+                        after[place],
+                        *_gain(*pair),
+                    )
                 )
-            )
     return sorted(rows, key=lambda method: (settings.index(method.setting), method.selected))
 
 

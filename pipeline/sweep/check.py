@@ -91,6 +91,7 @@ def _check(name: str, whole: Table, table: Table) -> list[str]:
     warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
         _check_printed(table)
+        _check_quantities(table, cells(name, table))
     return [f"{name}: {Extent.of(name, table).text}", *(f"{name}: {text}" for text in warnings)]
 
 
@@ -107,6 +108,26 @@ def _check_printed(table: Table) -> None:
             if not same:
                 accepted = f"{wanted}, as evaluation.metric is {ours.metric}"
                 raise InvalidInput(f"cell {column}/{row}: published.metric", printed.metric, accepted)
+
+
+def _check_quantities(table: Table, wanted: Sequence[Cell]) -> None:
+    """Check that each average, and each comparison of a claim, is over numbers of one quantity."""
+    quantities = {
+        (cell.setting, cell.row): "accuracy" if cell.evaluation.is_accuracy else cell.evaluation.metric
+        for cell in wanted
+    }
+    together = [
+        ("claims", part.compared(table.settings, table.row_labels))
+        for claim in table.claims
+        for part in claim.parts(list(table.settings))
+    ]
+    if table.average:
+        together += [("average", {(name, row) for name in table.settings}) for row in table.row_labels]
+    for key, places in together:
+        compared = sorted({quantities[place] for place in places if place in quantities})
+        if len(compared) > 1:
+            accepted = "numbers of one quantity, as evaluation.metric names it"
+            raise InvalidInput(key, " and ".join(compared), accepted)
 
 
 def check_searched(name: str, table: Table, whole: Table) -> None:

@@ -262,6 +262,16 @@ def fake_results(
     }
 
 
+def search_only(results: dict[str, Any], *rows: str) -> None:
+    """Let only these rows of a searched table have a search, of their own."""
+    config = results["config"]
+    search = config.pop("search")
+    config["methods"] = [row | {"search": search if row["as"] in rows else None} for row in config["methods"]]
+    for cell in results["cells"]:
+        if cell["row"] not in rows:
+            cell |= {"selected": None, "selection": None, "searched": []}
+
+
 def reach(cell: dict[str, Any], *accuracies: float) -> None:
     """Let the pinned configuration of a cell reach these accuracies, one per seed."""
     cell["pinned"]["records"] = ledger_rows(cell["cell"], accuracies)

@@ -12,7 +12,10 @@ import pytest
 
 from pfl.core.config import CHECKPOINT
 from pfl.run.trials import Trial
+from pipeline.report.reproduction_page import CheckedCell
+from pipeline.report.summary import Entry
 from pipeline.spec.imported_trials import PriorTrial, prior_file, prior_text
+from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import load_table
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.store.ledger import Ledger
@@ -143,6 +146,12 @@ def test_an_average_is_checked_once_its_columns_are(edit):
     checked, unchecked = page().partition("## Checked")[2].split("## Not checked")
     assert "| Average | FedPer | " in checked
     assert "Average" not in unchecked
+
+
+def test_an_average_over_runs_that_diverged_is_checked():
+    average = Entry("average", "fedavg", "pinned", Evaluation())
+    assert CheckedCell(dataclasses.replace(average, status="diverged"), 0, 0, ()).is_checked
+    assert not CheckedCell(average, 0, 0, ()).is_checked
 
 
 def test_what_the_ledger_has_costs_nothing_and_is_shown_as_such(ran):

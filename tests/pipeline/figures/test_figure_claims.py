@@ -68,6 +68,24 @@ def test_what_was_not_run_is_not_judged():
     assert answer({"one": {"a": [1.0]}}, kind="peak", between=[2, 3]) == "open"
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"kind": "highest", "series": ["a"]},
+        {"kind": "highest", "series": ["b"], "best": True},
+        {"kind": "order", "series": ["a", "b"]},
+        {"kind": "order", "series": ["b", "a"]},
+        {"kind": "rises", "series": ["a"]},
+        {"kind": "peak", "between": [1, 3]},
+        {"kind": "above", "least": 4.0},
+    ],
+)
+def test_a_value_that_is_not_a_number_decides_nothing(claim):
+    undefined = {"one": {"a": [1.0, 5.0, float("nan")], "b": [3.0, 3.0, 6.0]}}
+    assert finding(undefined, **claim) == Finding("open", "a value is not a number: one")
+    assert finding(undefined, kind="rises", series=["b"]).answer == "confirmed"
+
+
 def test_series_of_which_one_ends_early_are_compared_where_both_have_values():
     early = {"one": {"a": [3.0, 1.0], "b": [2.0]}}
     assert answer(early, kind="highest", series=["a"]) == "confirmed"

@@ -95,6 +95,18 @@ def test_an_average_counts_no_more_than_the_columns_behind_it():
     assert (counted.judged, counted.shared) == (2, 2)
 
 
+def test_an_average_over_a_diverged_seed_is_judged_and_over_a_diverged_cell_has_diverged():
+    results = fake_results(methods=2, seeds=3, settings=2, published={"paper": "pfedsim", "table": "3"})
+    results["config"]["average"] = {"published": PUBLISHED}
+    diverge(results["cells"][0]["pinned"])
+    counted = tally(summary_of(results))
+    assert (counted.run, counted.judged, counted.total) == (2, 2, 2)
+    for seed in (1, 2):
+        diverge(results["cells"][0]["pinned"], seed)
+    counted = tally(summary_of(results))
+    assert (counted.run, counted.judged, counted.count("diverged")) == (2, 1, 1)
+
+
 def test_rows_that_cannot_be_compared_are_named_with_the_reason():
     results = realistic()
     results["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]

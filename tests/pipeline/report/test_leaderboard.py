@@ -7,7 +7,16 @@ import re
 import pytest
 
 from pipeline.report.leaderboard import board, comma_separated
-from tests.pipeline.fake_results import diverge, fake_results, ledger_row, ledger_rows, summary_of
+from tests.pipeline.fake_results import (
+    cell_of,
+    diverge,
+    fake_results,
+    ledger_row,
+    ledger_rows,
+    reach,
+    results_by_row,
+    summary_of,
+)
 from tests.pipeline.report.conftest import report_of
 from tests.pipeline.running import csv_lines
 
@@ -27,6 +36,8 @@ def leaderboard(**changes: object) -> dict:
             lr = 0.05 if accuracy == PINNED[cell["row"]] else 0.1
             reached = [accuracy + seed for seed in range(3)]
             cell[name] = {**cell[name], "records": ledger_rows(cell["cell"], reached, lr=lr)}
+        changed = PINNED[cell["row"]] != SELECTED[cell["row"]]
+        cell["selection"] = {"trial": int(changed), "comparisons": []}
     return results
 
 
@@ -70,6 +81,15 @@ def test_the_gain_from_tuning_is_the_selected_minus_the_pinned_configuration():
     first, second, *_ = board(summary_of(leaderboard())).standings
     assert (first.gain.mean, first.gain.pairs, first.gain.over) == (pytest.approx(11.0), 3, "seed")
     assert second.gain.mean == 0
+    assert (first.tuned, second.tuned) == (3, 0)
+
+
+def test_a_search_over_training_options_alone_counts_as_tuning():
+    results = leaderboard()
+    for cell in results["cells"]:
+        for record in cell["selected"]["records"]:
+            record["config"]["lr"] = 0.05
+    assert board(summary_of(results)).standings[0].tuned == 3
 
 
 def test_settings_may_have_seeds_of_their_own():
@@ -103,6 +123,33 @@ def test_the_advice_follows_from_the_numbers():
     )
     assert "it differs significantly from " in advice
     assert "Without tuning, pFedSim is first." in advice
+
+
+def test_the_first_of_several_best_mean_ranks_is_the_same_everywhere_and_the_others_are_named():
+    levels = {"local": (50.0,), "fedavg": (60.0,), "fedprox": (70.0,), "pfedsim": (80.0,)}
+    results = results_by_row(2, **levels)
+    results["config"]["methods"][-1]["label"] = "Aardvark"
+    reach(cell_of(results, "cifar10-0.5/fedprox"), 95.0)
+    ranked = board(summary_of(results))
+    assert [(standing.place, standing.label) for standing in ranked.standings] == [
+        *((1, "Aardvark"), (1, "FedProx"), (3, "FedAvg"), (4, "Local"))
+    ]
+    assert ranked.against == "Aardvark"
+    assert ranked.advice.startswith(
+        "Try Aardvark first: it has the best mean rank of 4 methods, 1.50 (shared with FedProx), and 80.00 % "
+        "on average over the settings. Its lead over FedAvg is +20.00 points"
+    )
+    assert "the highest mean is that of FedProx " in ranked.advice
+
+
+def test_all_methods_that_are_first_without_tuning_are_named(monkeypatch):
+    monkeypatch.setitem(PINNED, "fedprox", 70.0)
+    monkeypatch.setitem(SELECTED, "fedprox", 70.0)
+    assert "Without tuning, FedProx and pFedSim are first." in board(summary_of(leaderboard())).advice
+    monkeypatch.setitem(SELECTED, "fedavg", 60.0)
+    ranked = board(summary_of(leaderboard()))
+    assert "Without tuning, FedProx and pFedSim are first as well." in ranked.advice
+    assert "is that of FedProx and pFedSim after" in ranked.advice
 
 
 def test_the_reference_of_a_table_is_subtracted_from_all_others():

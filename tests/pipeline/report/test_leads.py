@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2, studentized_range
 
 from pipeline.report.leads import diagram, leads, mean_ranks, ranks_of
-from tests.pipeline.fake_results import results_by_row, summary_of
+from tests.pipeline.fake_results import fake_results, results_by_row, search_only, summary_of
 from tests.pipeline.report.conftest import readme_of, report_of
 
 SETTING = "cifar10-0.1"
@@ -58,6 +58,21 @@ def test_single_clients_and_repeated_simulations_are_no_methods():
     assert leads(summary_of(results)) == []
 
 
+def test_rows_without_a_search_are_compared_with_what_the_searches_of_others_selected():
+    levels = {"local": (81.0,) * 3, "fedavg": (71.0,) * 3, "fedprox": (61.0,) * 3, "pfedsim": (51.0,) * 3}
+    results = results_by_row(3, **levels)
+    searched = fake_results(4, 3, search=3)
+    results["config"]["search"] = searched["config"]["search"]
+    for cell, other in zip(results["cells"], searched["cells"], strict=True):
+        cell |= {"selection": other["selection"], "selected": cell["pinned"], "searched": other["searched"]}
+    search_only(results, "fedprox", "pfedsim")
+    summary = summary_of(results)
+    (lead, *_) = leads(summary)
+    assert (lead.best, lead.second) == (("Local",), "FedAvg")
+    assert lead.text.startswith("First after tuning, with 81.00 %: Local by 10.00 over FedAvg")
+    assert list(mean_ranks(summary).means) == ["Local", "FedAvg", "FedProx", "pFedSim"]
+
+
 def test_a_report_of_several_columns_names_the_first_of_each_and_the_best_mean_rank():
     results = results_by_row(3, local=(50.0, 52.0), fedavg=(60.0, 63.0), pfedsim=(71.0, 71.5))
     folder = report_of(results)
@@ -92,6 +107,14 @@ def test_mean_ranks_and_tests_agree_with_their_definitions():
     sums = table.sum(axis=0)
     statistic = 3 * ((sums - 3 * 2.5) ** 2).sum() / ((table**2).sum() - 3 * 4 * 25 / 4)
     assert ranks.friedman == pytest.approx(chi2.sf(statistic, 3), rel=1e-6)
+
+
+def test_all_methods_with_the_best_mean_rank_are_named():
+    accuracies = np.array([[70.0, 80.0, 60.0], [80.0, 70.0, 60.0], [75.0, 75.0, 60.0]])
+    ranks = ranks_of(["FedPer", "Aardvark", "Local"], accuracies, "3 columns")
+    assert ranks.best == ("Aardvark", "FedPer")
+    assert ranks.text.startswith("Over 3 columns, Aardvark and FedPer have the best mean rank, 1.50 among 3")
+    assert ranks.text.endswith("by Nemenyi's test they differ significantly from none of the others.")
 
 
 def test_a_bar_of_the_diagram_does_not_depend_on_the_order_of_its_methods():

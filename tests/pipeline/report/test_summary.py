@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from pipeline.report.summary import Entry
 from pipeline.store.scores import Score
 from tests.pipeline.fake_results import (
@@ -29,7 +31,7 @@ def select(cell: dict, accuracy: float) -> None:
     cell["selected"] = {"number": 1, "params": {"lr": 0.1}, "records": rows}
 
 
-def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
+def test_an_average_is_that_of_a_row_whose_cells_all_have_a_score():
     results = fake_results(methods=3, settings=2)
     results["config"]["average"] = {"label": "Mean"}
     for setting, value in {"cifar10-0.1": 60.0, "cifar10-0.5": 40.0}.items():
@@ -38,7 +40,22 @@ def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
     summary = summary_of(results)
     assert list(summary.columns.values())[-1] == "Mean"
     assert entry_of(results, "average/fedavg").score == Score(50.0, None, 3)
-    assert entry_of(results, "average/local").score is None
+    local = entry_of(results, "average/local")
+    assert (local.status, local.cause, local.rank) == ("partial", "seed 2: out of memory", None)
+    assert local.score == Score(statistics.fmean(entry.mean for entry in local.averaged), None, 2)
+    results["cells"].remove(cell_of(results, "cifar10-0.1/local"))
+    local = entry_of(results, "average/local")
+    assert (local.status, local.score) == ("not run", None)
+
+
+def test_an_average_over_a_column_of_single_clients_has_no_rank():
+    results = fake_results(methods=3, settings=2)
+    results["config"]["average"] = {"label": "Mean"}
+    assert entry_of(results, "average/pfedsim").rank == 1
+    results["config"]["settings"]["cifar10-0.5"]["evaluation"] = {"clients": [0, 0]}
+    average = entry_of(results, "average/pfedsim")
+    assert average.complete
+    assert average.rank is None
 
 
 def test_an_average_has_as_many_seeds_as_the_column_with_the_fewest():
@@ -83,12 +100,13 @@ def test_each_configuration_has_the_cause_of_its_own_failure():
     assert entry_of(results, "cifar10-0.1/fedavg", "selected").cause == "seed 2: out of memory"
 
 
-def test_an_average_over_a_diverged_cell_is_not_run_and_has_no_simulations():
+def test_an_average_over_a_diverged_cell_has_diverged_and_has_no_simulations_of_its_own():
     results = fake_results(methods=3, settings=2, seeds=1)
     results["config"]["average"] = {"label": "Mean"}
     diverge(cell_of(results, "cifar10-0.1/fedavg")["pinned"])
     entry = entry_of(results, "average/fedavg")
-    assert (entry.status, entry.simulated) == ("not run", ())
+    assert (entry.status, entry.cause) == ("diverged", "seed 0: diverged in round 3")
+    assert (entry.score, entry.simulated) == (None, ())
 
 
 def test_a_part_of_the_seeds_of_rows_that_are_not_searched_is_summed_up():
@@ -114,6 +132,21 @@ def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
     assert pinned is not None
     assert selected is not None
     assert selected.mean == 1.0 < pinned.mean
+
+
+def test_the_parameters_have_the_training_options_that_the_search_varies():
+    results = fake_results(search=3)
+    cell = cell_of(results, "cifar10-0.1/pfedsim")
+    cell["selected"] |= {"number": 1, "params": {"epochs": 5, "momentum": 0.9}}
+    options = {"lr": 0.05, "epochs": 5, "momentum": 0.9}
+    records = (record | {"config": record["config"] | options} for record in cell["pinned"]["records"])
+    cell["selected"]["records"] = [record | {"key": record["key"][::-1]} for record in records]
+    pinned, selected = (
+        entry_of(results, "cifar10-0.1/pfedsim", configuration) for configuration in ("pinned", "selected")
+    )
+    assert pinned.parameters == {"rho": 0.5, "lr": 0.05, "momentum": 0.0, "epochs": 2}
+    assert selected.parameters == {"rho": 0.5, "lr": 0.05, "momentum": 0.9, "epochs": 5}
+    assert entry_of(results, "cifar10-0.1/fedavg").parameters == {"lr": 0.05}
 
 
 def test_rows_and_columns_keep_the_order_of_the_table():

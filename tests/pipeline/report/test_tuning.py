@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.report.agreement import claims
 from pipeline.report.tuning import Tuned, overall, tuned
-from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_rows, summary_of
+from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_rows, search_only, summary_of
 
 SETTING = "cifar10-0.1"
 ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pfedsim": ([50, 51], [50, 51])}
@@ -49,6 +49,13 @@ def test_methods_without_a_selected_configuration_are_not_ranked():
     assert tuned(summary_of(fake_results(seeds=2))) == []
 
 
+def test_a_row_without_a_search_keeps_its_rank_among_the_others():
+    partial = results()
+    search_only(partial, "fedavg")
+    (entry,) = tuned(summary_of(partial))
+    assert (entry.label, entry.pinned, entry.selected) == ("FedAvg", 2, 1)
+
+
 def test_columns_with_one_label_are_several_settings():
     table = fake_results(settings=3, seeds=2, search=3)
     for setting in table["config"]["settings"].values():
@@ -67,6 +74,8 @@ def test_a_claim_is_tested_before_and_after_tuning():
     ]
     (tested,) = claims(summary_of(table))
     assert (tested.ours.answer, tested.tuned.answer) == ("confirmed", "refuted")
+    search_only(table, "fedavg")
+    assert claims(summary_of(table)) == [tested]
 
 
 def test_over_three_settings_or_more_the_gain_has_an_interval():

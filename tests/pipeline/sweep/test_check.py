@@ -109,6 +109,29 @@ def test_a_similarity_is_of_two_clients_that_train_and_of_what_the_network_has(e
     assert said in refusal(check_tables)
 
 
+CLAIM = "claims: [{says: it, place: here, row: fedavg, KIND}]"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("average: {label: Mean}", "average"),
+        (CLAIM.replace("KIND", "kind: margin, at_least: 1, over: mean"), "claims"),
+        (CLAIM.replace("KIND", "kind: margin, at_least: 1, over: average"), "claims"),
+        (CLAIM.replace("KIND", "kind: margin, at_least: 1"), ""),
+        (CLAIM.replace("KIND", "kind: trend, higher: [dir], lower: [two]"), "claims"),
+    ],
+)
+def test_numbers_of_several_quantities_are_neither_averaged_nor_compared(edit, keys, said):
+    edit("search: {trials: 4}\n", f"{keys}\n")
+    assert check_tables()
+    edit('"pathological:2"', '{partition: "pathological:2", evaluation: {metric: seconds_per_sample}}')
+    if said:
+        assert f"{said}: accuracy and seconds_per_sample is not accepted" in refusal(check_tables)
+    else:
+        assert check_tables()
+
+
 def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
     def failing(*_):
         raise RuntimeError("no memory\nat all")
