@@ -166,7 +166,12 @@ class CellScheduler:
 
     def accepts(self, record: Record) -> bool:
         """Whether ``record``, which may belong to another cell, has everything that this cell reads."""
-        return record.failed or not record.metrics.lacks(self.curves)
+        if record.failed:
+            return True
+        metrics = record.metrics
+        # A paused run has only the moments that its table asked for, even at the last evaluation.
+        moment = self.cell.evaluation.moment_of(metrics.headline)
+        return moment in metrics.moments and not metrics.lacks(self.curves)
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
         """Pass a finished rung to the search and take its next steps; return whether anything is new."""

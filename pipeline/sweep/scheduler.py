@@ -170,7 +170,7 @@ class Scheduler:
             return
         for record in records:
             # A trial that ran again only for its models has a record already.
-            known = self.ledger.get(record.key, trial.moments)
+            known = self.ledger.get(record.key, lambda other: other.metrics.always.issuperset(trial.moments))
             self.outcomes[record.key] = known or self.ledger.append(record)
         self.ran += len(records)
         self._out.difference_update(trial.keys)
@@ -196,13 +196,18 @@ class Scheduler:
     def _lacks_models(self, candidate: Candidate, key: str) -> bool:
         return self.keeps_models and candidate.trial.phase == "final" and not models_file(key).exists()
 
+    def _stored(self, cell: CellScheduler, key: str) -> Record | None:
+        """The record in the ledger for ``cell`` and for the cells that have received one with this key."""
+        readers = [cell, *(other for other in self.cells if key in other.seen)]
+        return self.ledger.get(key, lambda record: all(reader.accepts(record) for reader in readers))
+
     def _serve(self, cell: CellScheduler) -> None:
         for candidate in cell.candidates:
             for key in candidate.keys:
                 if key in cell.seen:
                     continue
                 if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
-                    record = self.ledger.get(key, cell.curves)
+                    record = self._stored(cell, key)
                     if record is None or self._lacks_models(candidate, key):
                         continue
                     self.outcomes[key] = record

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from pfl.core.config import Config
+from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.store.ledger import Ledger
@@ -276,6 +277,44 @@ def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(le
     again = finish(scheduler_of(Ledger(SOURCES)), run_at_its_moments)
     assert [trial.moments for trial in again] == [("post_local",)] * 8
     assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def run_with_pauses(trial: Trial) -> list[Record]:
+    """Records as a simulation gives them: one that pauses has the trial's moments only."""
+    wanted = trial.moments if trial.until else ("post_aggregation", "post_local", "adapted")
+    headline = METHODS[trial.method].headline
+
+    def evaluated(record: Record) -> Record:
+        (last,) = record.metrics.rounds
+        both = {"post_aggregation": None, "post_local": None}
+        rounds = (dataclasses.replace(last, **both | dict.fromkeys(wanted, last.post_local)),)
+        return with_metrics(record, headline=headline, rounds=rounds)
+
+    return list(map(evaluated, fake_run(trial)))
+
+
+def test_rungs_that_lack_a_moment_are_run_again(ledger, edit):
+    finish(whole := scheduler_of(ledger), run_with_pauses)
+    edit("every: 1", "every: 1, moment: post_local")
+    again = finish(scheduler := scheduler_of(Ledger(SOURCES)), run_with_pauses)
+    assert {(trial.until, trial.moments) for trial in again} == {(1, ("post_aggregation", "post_local"))}
+    assert searched(scheduler) == searched(whole)
+    assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def test_a_rung_of_two_rows_is_run_again_if_no_record_has_the_moments_of_both(ledger, edit):
+    edit('  two: "pathological:2"\n', "")
+    local = "- {method: fedbabu, evaluation: {moment: post_local}}\n"
+    edit("- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n", local)
+    finish(scheduler_of(ledger), run_with_pauses)
+    server = "- {method: fedbabu, as: again, evaluation: {moment: post_aggregation}}\n"
+    edit(local, server)
+    finish(scheduler_of(Ledger(SOURCES)), run_with_pauses)
+    edit(server, local + server)
+    again = finish(scheduler := scheduler_of(Ledger(SOURCES)), run_with_pauses)
+    assert {trial.moments for trial in again} == {("adapted", "post_aggregation", "post_local")}
+    first, second = searched(scheduler)
+    assert first == second
 
 
 def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(ledger, edit):
