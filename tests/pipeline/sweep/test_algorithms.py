@@ -64,6 +64,15 @@ def test_a_search_whose_algorithm_has_no_more_configurations_ends():
     assert {step.trial for step in steps} == set(range(1 + 5))
 
 
+@pytest.mark.parametrize("told", [4, 5])
+def test_a_grid_does_not_mind_how_many_combinations_are_left_when_the_pinned_configuration_ends(told):
+    proposer = Proposer(pinned("local"), Search(trials=30, algorithm="grid"))
+    trials = proposer.ask(1 + told)
+    for trial in (*trials[1:], 0):
+        proposer.tell(trial, 20, Outcome(50.0, None), ended=True)
+    assert len([*trials, *proposer.ask(3)]) == 1 + 5
+
+
 def test_without_halving_all_trials_run_to_the_end():
     search = Search(trials=5, halving=False)
     plan = plan_of(pinned(), search, [0, 1])
