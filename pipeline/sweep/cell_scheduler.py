@@ -242,4 +242,5 @@ class CellScheduler:
         if record.failed:
             return Outcome(None, None)
         value = WORST if record.failure else reported(record, self.cell.evaluation)
-        return Outcome(value, record.measured.samples, others(self.cell.search.objectives, record))
+        further = others(self.cell.search.objectives, record)
+        return Outcome(value, record.measured.samples, further, record.metrics.diverged_at)

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from pfl.core.config import Config
+from pfl.engine.metrics import Measured
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
@@ -210,6 +211,31 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
         assert all(item.value is None for item in failed)
         assert all(row.config["lr"] <= 0.06 for row in result.selected.successes)
     assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def test_a_pinned_configuration_that_diverges_early_costs_the_search_no_trial(ledger, edit):
+    edit("rounds: 2,", "rounds: 18,")
+    edit("search: {trials: 4}", "search: {budget: 9}")
+    edit("lr: 0.05", "lr: 1.0")
+    edit('  two: "pathological:2"\n', "")
+
+    def run(trial: Trial) -> list[Record]:
+        ends = trial.until or 18
+        diverged_at = 1 if trial.config["lr"] == 1 else None
+        samples = 1000.0 * (diverged_at or ends)
+        measured = Measured(0.5, 1.0, samples_per_second=samples, peak_memory_bytes=1e8)
+        records = [row_of(trial, seed, 90 + trial.config["lr"], diverged_at) for seed in trial.seeds]
+        return [
+            dataclasses.replace(row, result=dataclasses.replace(row.success, measured=measured))
+            for row in records
+        ]
+
+    scheduler = scheduler_of(ledger)
+    planned = len(scheduler.cells[0].steps_to_come)
+    finish(scheduler, run)
+    for cell in scheduler.cells:
+        assert len(cell.searched) >= planned
+        assert cell.selection.trial > 0
 
 
 def test_a_search_with_several_objectives_reports_all_of_them_to_the_sampler(ledger, edit):
