@@ -137,6 +137,11 @@ class CellScheduler:
         return [self.pinned, *self.searched, *chosen]
 
     @property
+    def rung(self) -> list[Candidate]:
+        """The steps of the search whose outcomes it has not yet received."""
+        return self.searched[len(self.values) :]
+
+    @property
     def keys(self) -> set[str]:
         """The keys of this cell's simulations so far; other cells may share them."""
         return {key for candidate in self.candidates for key in candidate.keys}
@@ -177,7 +182,7 @@ class CellScheduler:
         """Pass a finished rung to the search and take its next steps; return whether anything is new."""
         if self.proposer is None or self.selection:
             return False
-        rung = self.searched[len(self.values) :]
+        rung = self.rung
         if not all(candidate.keys[0] in self.seen for candidate in rung):
             return False
         ended = [self._outcome(outcomes[candidate.keys[0]]) for candidate in rung]

@@ -187,11 +187,19 @@ class Scheduler:
                 continue
             self._serve(cell)
             while cell.advance(self.outcomes):
-                for trial in cell.stopped:
-                    shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
+                self._remove_checkpoints(cell.stopped)
                 self._serve(cell)
             if cell.finished:
                 self._on_cell(cell.result(self.outcomes))
+
+    def _remove_checkpoints(self, stopped: Iterable[Trial]) -> None:
+        """Remove the checkpoints of stopped trials, except those that another trial continues or may still
+        continue: a search can propose a configuration twice, and two rows can search alike."""
+        folders = [folder for folder in map(checkpoint_folder, stopped) if folder.exists()]
+        needed = {checkpoint_folder(step.trial) for cell in self.cells if folders for step in cell.rung}
+        for folder in folders:
+            if folder not in needed:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _lacks_models(self, candidate: Candidate, key: str) -> bool:
         return self.keeps_models and candidate.trial.phase == "final" and not models_file(key).exists()

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pfl.core.config import Config
-from pfl.engine.metrics import Measured
+from pfl.engine.metrics import Accuracy, Measured
 from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
@@ -375,3 +375,35 @@ def test_a_trial_that_fails_at_a_rung_keeps_its_checkpoint_and_those_that_are_st
     scheduler.fail(rung[-1], "out of memory")
     going_on = {checkpoint_folder(trial) for trial in iter(scheduler.next, None)}
     assert {folder for folder in folders if folder.exists()} == {*going_on, folders[-1]}
+
+
+def worse_locally(trial: Trial) -> list[Record]:
+    """Records of configurations that are the worse after local training, the better they are before it."""
+
+    def changed(record: Record) -> Record:
+        (last,) = record.metrics.rounds
+        pooled = 100 - last.post_local.pooled
+        return with_metrics(
+            record, rounds=(dataclasses.replace(last, post_local=Accuracy(pooled, pooled, pooled, 1.0)),)
+        )
+
+    return list(map(changed, fake_run(trial)))
+
+
+TWICE = "- {method: fedasync, search: {trials: 10, space: {staleness: [constant, hinge], others: pinned}}}\n"
+LOCALLY = "- fedavg\n- {method: fedavg, as: local, evaluation: {moment: post_local}}\n"
+
+
+@pytest.mark.parametrize("rows", [TWICE, LOCALLY], ids=["one search", "two rows"])
+def test_a_stopped_trial_keeps_the_checkpoint_of_an_equal_one_that_goes_on(ledger, edit, rows):
+    edit('  two: "pathological:2"\n', "")
+    edit("- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n", rows)
+    scheduler = scheduler_of(ledger)
+    rung = [trial for trial in iter(scheduler.next, None) if trial.until]
+    for trial in rung:
+        checkpoint_folder(trial).mkdir(parents=True)
+    for trial in rung:
+        scheduler.record(trial, worse_locally(trial))
+    going_on = [candidate for cell in scheduler.cells for candidate in cell.rung if candidate.after]
+    assert len(going_on) == 2 * len(scheduler.cells)
+    assert all(checkpoint_folder(candidate.trial).exists() for candidate in going_on)
