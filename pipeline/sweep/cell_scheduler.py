@@ -18,7 +18,7 @@ from pipeline.spec.objectives import others
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
-from pipeline.store.scores import reported
+from pipeline.store.scores import lack, reported
 from pipeline.sweep.budget import Outcome, SearchStep, Steps
 from pipeline.sweep.search import WORST, Proposer, on_validation, plan_of, planned, search
 
@@ -215,14 +215,19 @@ class CellScheduler:
             return self.pinned
         return Candidate(self._trial(self.proposer.config(trial)), trial)
 
+    def trial_result(self, candidate: Candidate, outcomes: Mapping[str, Record]) -> TrialResult:
+        """The records of a configuration so far."""
+        number = candidate.number
+        params = self.proposer.asked[number] if self.proposer and number is not None else {}
+        records = tuple(outcomes[key] for key in candidate.keys if key in outcomes)
+        lacking = {record.key: why for record in records if (why := self._lack(record))}
+        return TrialResult(number, params, records, lacking)
+
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The records of the cell so far, and the selection of its search."""
 
         def part(candidate: Candidate) -> TrialResult:
-            number = candidate.number
-            params = self.proposer.asked[number] if self.proposer and number is not None else {}
-            records = tuple(outcomes[key] for key in candidate.keys if key in outcomes)
-            return TrialResult(number, params, records)
+            return self.trial_result(candidate, outcomes)
 
         return CellResult(
             cell=self.cell.id,
@@ -242,9 +247,12 @@ class CellScheduler:
     def _behaviour(self, config: Config) -> str:
         return name_of(config, *images(self.cell.dataset))
 
+    def _lack(self, record: Record) -> str | None:
+        return None if record.failure else lack(record, self.cell.evaluation)
+
     def _outcome(self, record: Record) -> Outcome:
         assert self.cell.search
-        if record.failed:
+        if record.failed or self._lack(record):
             return Outcome(None, None)
         value = WORST if record.failure else reported(record, self.cell.evaluation)
         further = others(self.cell.search.objectives, record)

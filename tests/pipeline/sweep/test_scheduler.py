@@ -407,3 +407,27 @@ def test_a_stopped_trial_keeps_the_checkpoint_of_an_equal_one_that_goes_on(ledge
     going_on = [candidate for cell in scheduler.cells for candidate in cell.rung if candidate.after]
     assert len(going_on) == 2 * len(scheduler.cells)
     assert all(checkpoint_folder(candidate.trial).exists() for candidate in going_on)
+
+
+@pytest.mark.parametrize("search", ["search: {trials: 4}\n", ""])
+def test_a_cell_whose_group_is_empty_in_one_seed_is_partial(ledger, edit, search):
+    edit('  two: "pathological:2"\n', "")
+    edit("search: {trials: 4}\n", search)
+    edit("every: 1", "every: 1, group: L")
+    edit("lr: 0.05", "lr: 0.01")
+
+    def run(trial: Trial) -> list[Record]:
+        def grouped(record: Record) -> Record:
+            (last,) = record.metrics.rounds
+            groups = {} if record.seed in (1, 1002) else {"L": last.moments}
+            return with_metrics(record, rounds=(dataclasses.replace(last, groups=groups),))
+
+        return list(map(grouped, fake_run(trial)))
+
+    finish(scheduler := scheduler_of(ledger), run)
+    cell = scheduler.cells[0].result(scheduler.outcomes)
+    assert (cell.status, [row.seed for row in cell.pinned.successes]) == ("partial", [0])
+    assert "final, seed 1: no client with test samples in group L" in cell.errors
+    if search:  # a seed of the comparison has no number
+        assert cell.selection.trial == 0
+        assert {step.value for step in cell.search if step.seed == 1002} == {None}
