@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from dataclasses import replace
 from statistics import median
@@ -45,6 +46,13 @@ class TestEveryAlgorithm:
         assert trials == again
         needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
         assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in trials)
+
+
+def test_a_sobol_sequence_does_not_warn_of_conditions_in_every_trial(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("optuna"), "propagate", True)
+    search = SEARCH.model_copy(update={"algorithm": "qmc"})
+    Proposer(pinned("fedasync", staleness="hinge"), search).ask(12)
+    assert caplog.messages == []
 
 
 def test_a_grid_ends_with_its_last_combination():
