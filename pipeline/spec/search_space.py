@@ -143,7 +143,8 @@ def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
     active = {
         name: declared
         for name, declared in declarations.items()
-        if declared.active(config.hyperparameters) or declared.when[0] in declarations
+        if declared.active(config.hyperparameters)
+        or ((other := declarations.get(declared.when[0])) and {*declared.when[1:]} & {*(other.search or ())})
     }
     if not active:
         raise InvalidInput("search.space", "nothing to search", f"a range of one of {', '.join(TRAINING)}")

@@ -60,6 +60,13 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
     assert ranges(pinned("perfedavg", variant="hf")).keys() - ranges(pinned("perfedavg")).keys() == {"delta"}
 
 
+def test_what_no_listed_choice_makes_effective_is_not_searched():
+    config = pinned("fedasync", staleness="constant")
+    assert not ranges(config, staleness=["constant"]).keys() & {"a", "b"}
+    assert ranges(config, staleness=["polynomial"]).keys() & {"a", "b"} == {"a"}
+    assert ranges(config).keys() >= {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("space", "said"),
     [
