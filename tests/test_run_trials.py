@@ -90,6 +90,15 @@ def test_a_trial_whose_record_lacks_a_moment_runs_again_with_all_moments_that_ar
     assert trials_run(file, rows) == 1
 
 
+def test_a_paused_trial_whose_record_lacks_a_moment_runs_again(tmp_path):
+    paused = dataclasses.replace(one_trial(rounds=2, eval_every=1), until=1, moments=("post_aggregation",))
+    file, rows = write_trials(tmp_path / "trials.jsonl", paused), tmp_path / "rows.jsonl"
+    assert trials_run(file, rows) == 1
+    write_trials(file, dataclasses.replace(paused, moments=("post_aggregation", "post_local")))
+    assert trials_run(file, rows) == 1
+    assert trials_run(file, rows) == 0
+
+
 def test_a_line_with_a_valid_checksum_that_is_no_record_is_ignored_in_one_line(tmp_path):
     file, rows = write_trials(tmp_path / "trials.jsonl", one_trial()), tmp_path / "rows.jsonl"
     rows.write_bytes(with_checksum(b'{"a":1}') + b"\n")

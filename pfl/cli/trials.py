@@ -198,11 +198,12 @@ def _trains_alike(trial: Trial, other: Trial) -> bool:
     return train_alike([Config.from_dict(trial.config), Config.from_dict(other.config)])
 
 
-def _is_done(trial: Trial, done: Mapping[str, Sequence[set[str]]]) -> bool:
+def _is_done(trial: Trial, done: Mapping[str, Sequence[tuple[set[str], set[str]]]]) -> bool:
     """Whether each seed has a record with the trial's moments at every evaluation; ``done`` is from
     `_records`."""
     return all(
-        any(lacks.isdisjoint(trial.moments or lacks) for lacks in done.get(key, ())) for key in trial.keys
+        any(always.issuperset(trial.moments or last) for always, last in done.get(key, ()))
+        for key in trial.keys
     )
 
 
@@ -212,8 +213,8 @@ def _has_models(trial: Trial, execution: Execution) -> bool:
     return not save or all((Path(save) / f"{key}.pt").is_file() for key in trial.keys)
 
 
-def _records(rows: Path) -> dict[str, list[set[str]]]:
-    """The moments that an evaluation of each record in a file lacks, by key.
+def _records(rows: Path) -> dict[str, list[tuple[set[str], set[str]]]]:
+    """What every evaluation of each record in a file has, and what its last one has, by key.
 
     A damaged record is reported; its trial runs again.
 
@@ -222,15 +223,15 @@ def _records(rows: Path) -> dict[str, list[set[str]]]:
     """
     from pfl.run.trials import checked
 
-    records: dict[str, list[set[str]]] = {}
+    records: dict[str, list[tuple[set[str], set[str]]]] = {}
     for line in read_lines(rows):
         if line.number == 1 and not line.content.startswith(b"{"):
             raise InvalidInput("rows", str(rows), "a new file, or one of records")
         try:
             record = json.loads(checked(line.content))
-            *earlier, last = record["metrics"]["rounds"]
-            lacks = {name for entry in earlier for name in last.keys() - entry.keys()}
-            records.setdefault(record["key"], []).append(lacks)
+            evaluations = [set(entry) for entry in record["metrics"]["rounds"]]
+            always, last = set.intersection(*evaluations), evaluations[-1]
+            records.setdefault(record["key"], []).append((always, last))
         except ValueError as error:
             print(f"pfl: {rows}:{line.number} is ignored: {error}", file=sys.stderr)
         except (LookupError, TypeError, AttributeError):

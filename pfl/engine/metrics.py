@@ -178,7 +178,7 @@ class Metrics:
 
     Attributes:
         headline: the moment that the method reports.
-        rounds: the evaluations; the last one has all moments.
+        rounds: the evaluations; the last one has all moments, unless the simulation has only paused there.
         per_client: the clients in the last evaluation, at the headline.
         pretrained: whether the network started from pretrained weights; None if it has none.
         similarities: a matrix of client similarities per measure, if the configuration requests them.

@@ -17,7 +17,11 @@ class Grid(Algorithm):
     def sampler(self) -> Sampler:
         from optuna.samplers import GridSampler
 
-        return GridSampler({name: _values(domain) for name, domain in self.space.items()}, self.seed)
+        class Combinations(GridSampler):
+            def after_trial(self, *_: object) -> None:
+                """No-op: `Grid.size` ends the search, and Optuna's check fails for the pinned trial."""
+
+        return Combinations({name: _values(domain) for name, domain in self.space.items()}, self.seed)
 
     @property
     def size(self) -> int:

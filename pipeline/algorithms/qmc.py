@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 from pipeline.algorithms import Algorithm, Sampler
@@ -14,6 +15,8 @@ class QMC(Algorithm):
         from optuna.exceptions import ExperimentalWarning
         from optuna.samplers import QMCSampler
 
+        # Optuna warns of conditional parameters in every trial, although it draws them as documented above.
+        logging.getLogger("optuna.samplers._qmc").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             return QMCSampler(scramble=True, seed=self.seed, warn_independent_sampling=False)

@@ -23,6 +23,7 @@ from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.store.ledger import Ledger
 from pipeline.store.records import read_record
+from pipeline.store.scores import lack
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
@@ -78,11 +79,14 @@ class FigureRuns:
 
     def _valid(self, cell: Cell, records: Sequence[Record]) -> list[Record]:
         """Those of a cell's records that hold a result."""
+        causes = [record.failure or lack(record, cell.evaluation) for record in records]
         self.failed += [
-            f"{cell.id}, seed {record.seed}: {record.failure}" for record in records if record.failure
+            f"{cell.id}, seed {record.seed}: {cause}"
+            for record, cause in zip(records, causes, strict=True)
+            if cause
         ]
         self.retried += sum(record.failed for record in records)
-        successful = [record for record in records if not record.failure]
+        successful = [record for record, cause in zip(records, causes, strict=True) if not cause]
         self.used += successful
         return successful
 

@@ -48,10 +48,9 @@ Range = list[float] | list[str] | Literal["pinned"]
 def _range(value: Any) -> Any:
     """Return ``value`` if it is a valid range for some parameter."""
     kinds = {type(choice) for choice in value} if isinstance(value, list) else set()
-    pair = kinds and kinds <= {int, float} and len(value) == 2
-    if value == PINNED or pair or kinds == {str}:
+    if value == PINNED or kinds == {str} or (kinds and kinds <= {int, float}):
         return value
-    accepted = "two numbers [lowest, highest]; a list of texts, for a parameter with choices; or pinned"
+    accepted = "two numbers [lowest, highest]; a list of choices, for a parameter that has them; or pinned"
     raise InvalidInput("a range", value, accepted)
 
 
@@ -144,7 +143,8 @@ def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
     active = {
         name: declared
         for name, declared in declarations.items()
-        if declared.active(config.hyperparameters) or declared.when[0] in declarations
+        if declared.active(config.hyperparameters)
+        or ((other := declarations.get(declared.when[0])) and {*declared.when[1:]} & {*(other.search or ())})
     }
     if not active:
         raise InvalidInput("search.space", "nothing to search", f"a range of one of {', '.join(TRAINING)}")
@@ -208,13 +208,16 @@ def check_space(search: Search, methods: Iterable[str]) -> None:
 
 def _check_range(where: str, chosen: Any, declared: Hyperparameter, default: Any) -> None:
     """Check the range or the choices of one parameter; ``where`` names it in messages."""
-    if (declared.choices is None) != isinstance(chosen[0], int | float) or isinstance(default, bool):
-        accepted = "[lowest, highest]" if declared.choices is None else "some of its choices"
-        raise InvalidInput(where, chosen, f"{accepted}, or pinned")
+    if declared.choices is not None:
+        for value in chosen:
+            declared.check(where, value, default)
+        return
+    if isinstance(chosen[0], str) or len(chosen) != 2 or isinstance(default, bool):
+        raise InvalidInput(where, chosen, "[lowest, highest], or pinned")
     for value in chosen:
         whole = isinstance(default, int) and float(value).is_integer()
         declared.check(where, int(value) if whole else value, default)
-    if declared.choices is None and chosen[0] >= chosen[1]:
+    if chosen[0] >= chosen[1]:
         raise InvalidInput(where, chosen, "the lower end first")
     if declared.log and chosen[0] <= 0:
         raise InvalidInput(where, chosen[0], "a lower end above 0: it is searched on a logarithmic scale")

@@ -6,6 +6,7 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pipeline.formatting import gain
+from pipeline.spec.extends import has_entry
 from pipeline.spec.search_space import PINNED_TRIAL, TRAINING
 from pipeline.spec.yaml import dumped
 from pipeline.store.results import CellResult, Results
@@ -26,11 +27,10 @@ def export(results: Results) -> str:
     table = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     table.pop("search", None)
     rows = {row.id: values for row, values in zip(results.config.methods, table["methods"], strict=True)}
-    stated = table.get("sources", {})
-    sources = {key: text for key, text in stated.items() if not f"{key}.".startswith("search.")}
-    table["sources"] = sources
     for values in rows.values():
         values.pop("search", None)
+    stated = table.get("sources", {})
+    sources = table["sources"] = {key: text for key, text in stated.items() if has_entry(table, key)}
     for cell in searched:
         if pins := _pins(cell):
             override = rows[cell.row].setdefault("settings", {}).setdefault(cell.setting, {})

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -99,14 +99,15 @@ class Ledger:
             adds = f"`pfl ledger import {path}` checks and adds them"
             log.warning("ledger: %s: records without a checksum, not used: %d; %s", path, count, adds)
 
-    def get(self, key: str, moments: Collection[str] = ()) -> Record | None:
-        """The successful record with this key that has ``moments`` at every evaluation."""
+    def get(self, key: str, accepts: Callable[[Record], bool] = lambda _: True) -> Record | None:
+        """The first successful record with this key that ``accepts`` returns True for."""
         records = filter(None, map(self._record, tuple(self._successes.get(key, ()))))
-        return next((record for record in records if not record.metrics.lacks(moments)), None)
+        return next(filter(accepts, records), None)
 
     def has(self, record: Record) -> bool:
         """Whether the ledger already has everything in the successful ``record``."""
-        return self.get(record.key, record.metrics.always) is not None
+        always = record.metrics.always
+        return self.get(record.key, lambda known: known.metrics.always >= always) is not None
 
     def refuses(self, record: Record) -> bool:
         """Whether ``record`` is refused, or differs from a refused record only in its sources."""

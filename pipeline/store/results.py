@@ -7,7 +7,7 @@ these records, as in the ledger. A report needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInfo
@@ -45,16 +45,22 @@ class TrialResult:
     Attributes:
         number: number of the search trial, 0 for the pinned one; None without a search.
         params: the searched parameters.
+        lacking: by key, why a valid record has no number for its cell.
     """
 
     number: int | None
     params: Mapping[str, Any]
     records: tuple[Stored, ...]
+    lacking: Mapping[str, str] = field(default_factory=dict)
+
+    def cause(self, record: Record) -> str | None:
+        """Why ``record`` gives no number, in a few words; None if it gives one."""
+        return record.failure or self.lacking.get(record.key)
 
     @property
     def successes(self) -> tuple[Record, ...]:
         """The records of the seeds that gave a result."""
-        return tuple(record for record in self.records if not record.failure)
+        return tuple(record for record in self.records if not self.cause(record))
 
     @property
     def diverged(self) -> tuple[Record, ...]:
@@ -76,9 +82,9 @@ class TrialResult:
     def errors(self) -> tuple[str, ...]:
         """A line for each seed without a result, with the cause."""
         return tuple(
-            f"{record.phase}, seed {record.seed}: {record.failure}"
+            f"{record.phase}, seed {record.seed}: {cause}"
             for record in self.records
-            if record.failure
+            if (cause := self.cause(record))
         )
 
 
@@ -186,9 +192,9 @@ class CellResult:
                 seed=record.seed,
                 until=record.until or record.config["rounds"],
                 params=trial.params,
-                value=None if record.failure else reported(record, self.evaluation),
+                value=None if trial.cause(record) else reported(record, self.evaluation),
                 samples=None if record.failed else record.measured.samples,
-                error=record.failure,
+                error=trial.cause(record),
             )
             for trial in self.searched
             for record in trial.records

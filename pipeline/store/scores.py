@@ -66,6 +66,19 @@ def reported(record: Record, evaluation: Evaluation) -> float:
     return metrics.reached(evaluation.metric, moment, evaluation.group).value(evaluation.which)
 
 
+def lack(record: Record, evaluation: Evaluation) -> str | None:
+    """Why a valid record has no number for ``evaluation``, in a few words; None if it has one.
+
+    Which clients are in a group, and which have test samples, may depend on the seed.
+    """
+    metrics = record.metrics
+    if evaluation.is_accuracy and evaluation.group and evaluation.group not in metrics.groups:
+        return f"no client with test samples in group {evaluation.group}"
+    if evaluation.is_accuracy and evaluation.clients and not _counted(metrics.per_client, evaluation):
+        return "no client with test samples from {} to {}".format(*evaluation.clients)
+    return None
+
+
 def curve(record: Record, evaluation: Evaluation) -> list[tuple[int, float]]:
     """(round, accuracy) at every evaluation with the moment; empty if there is no such curve."""
     average = evaluation.metric
@@ -97,16 +110,21 @@ def client_accuracies(records: Sequence[Record]) -> dict[int, list[float]]:
     return accuracies
 
 
-def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) -> float:
+def _counted(per_client: Sequence[ClientResult], evaluation: Evaluation) -> list[tuple[ClientResult, float]]:
+    """The reported clients that have test samples, and their accuracies."""
     assert evaluation.clients is not None
     first, last = evaluation.clients
-    counted = [
+    return [
         (client, client.accuracy)
         for client in per_client
         if first <= client.client <= last and client.accuracy is not None
     ]
+
+
+def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) -> float:
+    counted = _counted(per_client, evaluation)
     if not counted:
-        raise InvalidInput("evaluation.clients", [first, last], "clients of which one has test samples")
+        raise InvalidInput("evaluation.clients", evaluation.clients, "clients of which one has test samples")
     weights = [weight(client, evaluation) for client, _ in counted]
     return statistics.fmean((accuracy for _, accuracy in counted), weights)
 

@@ -32,11 +32,13 @@ class Outcome(NamedTuple):
         value: accuracy in percent; None if the trial failed.
         samples: number of samples trained on since the trial's first round; None if it failed.
         others: values of the objectives other than accuracy.
+        diverged_at: the round in which the trial diverged; it trains no further.
     """
 
     value: float | None
     samples: int | None
     others: tuple[float, ...] = ()
+    diverged_at: int | None = None
 
 
 Steps = list[SearchStep]
@@ -69,12 +71,14 @@ class Account:
     """The training that a search has spent and has left, in rounds of the pinned configuration.
 
     A round of another trial counts by the samples that it trains on: a trial with twice as many local epochs
-    costs twice as much.
+    costs twice as much. A trial that stops at a plateau counts as one that has trained all rounds on the
+    samples that it needed, so that the budget is a multiple of what the pinned configuration trains on.
     """
 
     def __init__(self, plan: SearchPlan):
         self.plan = plan
         self._reached: dict[int, tuple[int, int | None]] = {}
+        self._reserved = plan.rounds
 
     @property
     def tolerance(self) -> float:
@@ -84,7 +88,9 @@ class Account:
     def charge(self, steps: Steps, outcomes: Outcomes) -> None:
         """Count steps that have ended."""
         for step, outcome in zip(steps, outcomes, strict=True):
-            self._reached[step.trial] = step.until, outcome.samples
+            self._reached[step.trial] = outcome.diverged_at or step.until, outcome.samples
+            if step.trial == PINNED_TRIAL:
+                self._reserved = 0 if outcome.diverged_at else self.plan.rounds - step.until
 
     def rate(self, trial: int) -> float:
         """Samples of a trial per round, relative to the pinned configuration's; 1 if unknown."""
@@ -107,7 +113,7 @@ class Account:
     @property
     def free(self) -> float:
         """What is left after the remaining training of the pinned configuration."""
-        return self.left - (self.plan.rounds - self._reached.get(PINNED_TRIAL, (0, None))[0])
+        return self.left - self._reserved
 
 
 def rungs(rounds: int, every: int, warm_up: int = 0) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from pipeline.spec.objectives import others
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
-from pipeline.store.scores import reported
+from pipeline.store.scores import lack, reported
 from pipeline.sweep.budget import Outcome, SearchStep, Steps
 from pipeline.sweep.search import WORST, Proposer, on_validation, plan_of, planned, search
 
@@ -137,6 +137,11 @@ class CellScheduler:
         return [self.pinned, *self.searched, *chosen]
 
     @property
+    def rung(self) -> list[Candidate]:
+        """The steps of the search whose outcomes it has not yet received."""
+        return self.searched[len(self.values) :]
+
+    @property
     def keys(self) -> set[str]:
         """The keys of this cell's simulations so far; other cells may share them."""
         return {key for candidate in self.candidates for key in candidate.keys}
@@ -166,13 +171,18 @@ class CellScheduler:
 
     def accepts(self, record: Record) -> bool:
         """Whether ``record``, which may belong to another cell, has everything that this cell reads."""
-        return record.failed or not record.metrics.lacks(self.curves)
+        if record.failed:
+            return True
+        metrics = record.metrics
+        # A paused run has only the moments that its table asked for, even at the last evaluation.
+        moment = self.cell.evaluation.moment_of(metrics.headline)
+        return moment in metrics.moments and not metrics.lacks(self.curves)
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
         """Pass a finished rung to the search and take its next steps; return whether anything is new."""
         if self.proposer is None or self.selection:
             return False
-        rung = self.searched[len(self.values) :]
+        rung = self.rung
         if not all(candidate.keys[0] in self.seen for candidate in rung):
             return False
         ended = [self._outcome(outcomes[candidate.keys[0]]) for candidate in rung]
@@ -205,14 +215,19 @@ class CellScheduler:
             return self.pinned
         return Candidate(self._trial(self.proposer.config(trial)), trial)
 
+    def trial_result(self, candidate: Candidate, outcomes: Mapping[str, Record]) -> TrialResult:
+        """The records of a configuration so far."""
+        number = candidate.number
+        params = self.proposer.asked[number] if self.proposer and number is not None else {}
+        records = tuple(outcomes[key] for key in candidate.keys if key in outcomes)
+        lacking = {record.key: why for record in records if (why := self._lack(record))}
+        return TrialResult(number, params, records, lacking)
+
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The records of the cell so far, and the selection of its search."""
 
         def part(candidate: Candidate) -> TrialResult:
-            number = candidate.number
-            params = self.proposer.asked[number] if self.proposer and number is not None else {}
-            records = tuple(outcomes[key] for key in candidate.keys if key in outcomes)
-            return TrialResult(number, params, records)
+            return self.trial_result(candidate, outcomes)
 
         return CellResult(
             cell=self.cell.id,
@@ -232,9 +247,13 @@ class CellScheduler:
     def _behaviour(self, config: Config) -> str:
         return name_of(config, *images(self.cell.dataset))
 
+    def _lack(self, record: Record) -> str | None:
+        return None if record.failure else lack(record, self.cell.evaluation)
+
     def _outcome(self, record: Record) -> Outcome:
         assert self.cell.search
-        if record.failed:
+        if record.failed or self._lack(record):
             return Outcome(None, None)
         value = WORST if record.failure else reported(record, self.cell.evaluation)
-        return Outcome(value, record.measured.samples, others(self.cell.search.objectives, record))
+        further = others(self.cell.search.objectives, record)
+        return Outcome(value, record.measured.samples, further, record.metrics.diverged_at)

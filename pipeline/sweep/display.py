@@ -133,11 +133,10 @@ class Progress:
         return ", ".join(texts)
 
     def _score(self, cell: CellScheduler, candidate: Candidate) -> str:
-        outcomes, evaluation = self._scheduler.outcomes, cell.cell.evaluation
-        records = [outcomes[key] for key in candidate.keys if key in outcomes]
-        result = score([record for record in records if not record.failure], evaluation)
+        trial, evaluation = cell.trial_result(candidate, self._scheduler.outcomes), cell.cell.evaluation
+        result = score(trial.successes, evaluation)
         if result is None:
-            return "failed" if any(record.failed for record in records) else "diverged"
+            return "diverged" if trial.diverged == trial.records else "failed"
         spread = "" if result.std is None else f" ± {result.std:.2f}"
         return f"{result.mean:.2f}{spread} {evaluation.unit}"
 

@@ -170,7 +170,7 @@ class Scheduler:
             return
         for record in records:
             # A trial that ran again only for its models has a record already.
-            known = self.ledger.get(record.key, trial.moments)
+            known = self.ledger.get(record.key, lambda other: other.metrics.always.issuperset(trial.moments))
             self.outcomes[record.key] = known or self.ledger.append(record)
         self.ran += len(records)
         self._out.difference_update(trial.keys)
@@ -187,8 +187,7 @@ class Scheduler:
                 continue
             self._serve(cell)
             while cell.advance(self.outcomes):
-                for trial in cell.stopped:
-                    shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
+                self._remove_checkpoints(cell.stopped)
                 self._serve(cell)
             if cell.finished:
                 self._on_cell(cell.result(self.outcomes))
@@ -203,13 +202,27 @@ class Scheduler:
         """Whether the models of one of the trial's simulations are to be kept and are missing."""
         return self.keeps_models and trial.phase == "final" and not models_file(key).exists()
 
+    def _remove_checkpoints(self, stopped: Iterable[Trial]) -> None:
+        """Remove the checkpoints of stopped trials, except those that another trial continues or may still
+        continue: a search can propose a configuration twice, and two rows can search alike."""
+        folders = [folder for folder in map(checkpoint_folder, stopped) if folder.exists()]
+        needed = {checkpoint_folder(step.trial) for cell in self.cells if folders for step in cell.rung}
+        for folder in folders:
+            if folder not in needed:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _stored(self, cell: CellScheduler, key: str) -> Record | None:
+        """The record in the ledger for ``cell`` and for the cells that have received one with this key."""
+        readers = [cell, *(other for other in self.cells if key in other.seen)]
+        return self.ledger.get(key, lambda record: all(reader.accepts(record) for reader in readers))
+
     def _serve(self, cell: CellScheduler) -> None:
         for candidate in cell.candidates:
             for key in candidate.keys:
                 if key in cell.seen:
                     continue
                 if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
-                    record = self.ledger.get(key, cell.curves)
+                    record = self._stored(cell, key)
                     if record is None or self.lacks_models(candidate.trial, key):
                         continue
                     self.outcomes[key] = record

@@ -39,8 +39,8 @@ def why(scheduler: Scheduler) -> list[str]:
         if record := ledger.find(key):
             if record.failed:
                 return f"failed ({record.failure})"
-            lacks = "its curve" if record.metrics.lacks(cell.curves) else "its models"
-            return f"in the ledger, without {lacks}"
+            lacks = "curve" if cell.moment in record.metrics.moments else "moment"
+            return f"in the ledger, without its {'models' if cell.accepts(record) else lacks}"
         if key in ledger.refused:
             return f"its record is refused ({ledger.refused[key]})"
         if any(damage.key == key for damage in ledger.damaged):

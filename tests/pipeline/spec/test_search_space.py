@@ -60,11 +60,22 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
     assert ranges(pinned("perfedavg", variant="hf")).keys() - ranges(pinned("perfedavg")).keys() == {"delta"}
 
 
+def test_what_no_listed_choice_makes_effective_is_not_searched():
+    config = pinned("fedasync", staleness="constant")
+    assert not ranges(config, staleness=["constant"]).keys() & {"a", "b"}
+    assert ranges(config, staleness=["polynomial"]).keys() & {"a", "b"} == {"a"}
+    assert ranges(config).keys() >= {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("space", "said"),
     [
         ({"nu": [0, 1]}, "parameter: nu is not accepted; expected one of "),
         ({"mu": ["a", "b"]}, "mu of fedprox: ['a', 'b'] is not accepted; expected [lowest, highest]"),
+        ({"mu": [0.1]}, "mu of fedprox: [0.1] is not accepted; expected [lowest, highest], or pinned"),
+        ({"mu": [0.1, 1, 2]}, "mu of fedprox: [0.1, 1, 2] is not accepted; expected [lowest, highest]"),
+        ({"equation": [10, 12]}, "equation of lga: 12 is not accepted; expected one of 10, 11"),
+        ({"equation": ["a"]}, "equation of lga: a is not accepted; expected one of 10, 11"),
         ({"momentum": [0.5, 1.5]}, "momentum: 1.5 is not accepted; expected a number in [0, 0.999]"),
         ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a positive integer"),
         ({"others": [0, 1]}, "others: [0, 1] is not accepted; expected pinned"),
@@ -75,8 +86,17 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
     ],
 )
 def test_a_range_that_no_row_can_have_is_one_line(space, said):
-    line = refusal(check_space, Search(trials=9, space=space), ["fedprox", "local"])
+    line = refusal(check_space, Search(trials=9, space=space), ["fedprox", "lga", "local"])
     assert line.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "chosen"), [("lga", "equation", [10, 11]), ("fedsimsup", "supervisor_size", [0.5])]
+)
+def test_choices_that_are_numbers_can_be_listed(method, name, chosen):
+    check_space(Search(trials=9, space={name: chosen}), [method])
+    config = pinned(method)
+    assert set(ranges(config, **{name: chosen})[name]) == {*chosen, config.hyperparameters[name]}
 
 
 @pytest.mark.parametrize("methods", [["fedap", "fedprox"], ["fedprox", "fedap"]])

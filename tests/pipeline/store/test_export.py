@@ -57,8 +57,11 @@ def test_an_exported_table_searches_nothing_and_is_else_the_same():
 
 def test_an_exported_table_has_no_source_of_a_search():
     results = searched(lr=0.1)
-    results["config"]["sources"] |= {"search": "our choice", "search.trials": "our choice: three"}
-    assert not [key for key in exported(results).sources if key.startswith("search")]
+    results["config"]["methods"][0]["search"] = {"trials": 5}
+    own = f"methods.{results['config']['methods'][0]['method']}.search"
+    stated = dict.fromkeys(["search", "search.trials", own, f"{own}.trials"], "our choice")
+    results["config"]["sources"] |= stated
+    assert not exported(results).sources.keys() & stated.keys()
 
 
 def test_every_searched_cell_names_the_search_as_its_source():

@@ -9,7 +9,7 @@ import pytest
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Metrics
 from pfl.run.trials import Record
 from pipeline.spec.reported import Evaluation
-from pipeline.store.scores import Score, curve, curves, reported, score
+from pipeline.store.scores import Score, curve, curves, lack, reported, score
 from tests.pipeline.fake_results import ledger_row, ledger_rows, record_of
 from tests.refusal import refusal
 
@@ -114,6 +114,20 @@ def test_what_is_measured_once_has_no_curve(evaluation):
 )
 def test_a_number_that_a_run_does_not_have_is_refused(evaluation, said):
     assert refusal(reported, RECORD, evaluation).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        (Evaluation(group="T"), None),
+        (Evaluation(group="S"), "no client with test samples in group S"),
+        (Evaluation(group="S", metric="seconds_per_sample"), None),
+        (Evaluation(clients=[1, 2]), None),
+        (Evaluation(clients=[2, 2]), "no client with test samples from 2 to 2"),
+    ],
+)
+def test_a_run_without_the_reported_clients_says_so(evaluation, said):
+    assert lack(RECORD, evaluation) == said
 
 
 def without_curve(moment: str) -> Record:

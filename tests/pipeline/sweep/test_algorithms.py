@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from dataclasses import replace
 from statistics import median
@@ -47,6 +48,13 @@ class TestEveryAlgorithm:
         assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in trials)
 
 
+def test_a_sobol_sequence_does_not_warn_of_conditions_in_every_trial(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("optuna"), "propagate", True)
+    search = SEARCH.model_copy(update={"algorithm": "qmc"})
+    Proposer(pinned("fedasync", staleness="hinge"), search).ask(12)
+    assert caplog.messages == []
+
+
 def test_a_grid_ends_with_its_last_combination():
     proposer = Proposer(pinned(), Search(trials=40, algorithm="grid"))
     trials = asked(proposer, 60)
@@ -62,6 +70,15 @@ def test_a_search_whose_algorithm_has_no_more_configurations_ends():
     proposer = Proposer(config, Search(trials=30, algorithm="grid"))
     steps, _ = selection(proposer, SearchPlan((20,), (0, 1, 2, 3), trials=30), lambda trial, _: float(trial))
     assert {step.trial for step in steps} == set(range(1 + 5))
+
+
+@pytest.mark.parametrize("told", [4, 5])
+def test_a_grid_does_not_mind_how_many_combinations_are_left_when_the_pinned_configuration_ends(told):
+    proposer = Proposer(pinned("local"), Search(trials=30, algorithm="grid"))
+    trials = proposer.ask(1 + told)
+    for trial in (*trials[1:], 0):
+        proposer.tell(trial, 20, Outcome(50.0, None), ended=True)
+    assert len([*trials, *proposer.ask(3)]) == 1 + 5
 
 
 def test_without_halving_all_trials_run_to_the_end():

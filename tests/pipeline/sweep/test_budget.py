@@ -45,6 +45,18 @@ def test_the_remaining_rounds_of_the_pinned_configuration_are_kept_back():
     assert account.free == 400 - 20 - 3 * 5
 
 
+def test_a_trial_that_diverged_is_charged_the_rounds_that_it_has_trained():
+    account = Account(SearchPlan((6, 18), (0, 1), budget=200))
+    steps = [SearchStep(trial, 0, 0, 6) for trial in range(3)]
+    diverged = (Outcome(0.0, 200, diverged_at=2), Outcome(0.0, 300, diverged_at=1))
+    account.charge(steps, [diverged[0], Outcome(60.0, 600), diverged[1]])
+    assert [account.rate(trial) for trial in range(3)] == [1, 1, 3]
+    assert account.left == 200 - 2 - 6 - 3
+    assert account.free == account.left  # the pinned configuration trains no further
+    account.charge([SearchStep(0, 0, 6, 18)], [diverged[0]])
+    assert (account.rate(1), account.free) == (1, 200 - 2 - 6 - 3)
+
+
 def test_a_trial_that_failed_is_charged_its_rounds():
     account = Account(SearchPlan((5, 20), (0, 1), budget=200))
     account.charge(

@@ -34,7 +34,11 @@ EDITS = {
     "the best evaluation": ("pfl/engine/metrics.py", "best_round = max(", "best_round = min("),
     "a cell's schedule": ("pipeline/spec/cells.py", "setting.schedule, row.schedule", "row.schedule"),
     "a cell's status": ("pipeline/store/results.py", 'return "partial" if', 'return "done" if'),
-    "what is served": ("pipeline/store/ledger.py", "if not record.metrics.lacks(moments)", "if record"),
+    "what is served": (
+        "pipeline/store/ledger.py",
+        "next(filter(accepts, records), None)",
+        "next(records, None)",
+    ),
     "what a method reports": (
         "pfl/methods/fedper.py",
         "class FedPer(Method):\n",

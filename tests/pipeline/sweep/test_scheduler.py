@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 
 from pfl.core.config import Config
+from pfl.engine.metrics import Accuracy, Measured
+from pfl.methods import METHODS
 from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.store.ledger import Ledger
@@ -211,6 +213,31 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
     assert scheduler_of(Ledger(SOURCES)).finished
 
 
+def test_a_pinned_configuration_that_diverges_early_costs_the_search_no_trial(ledger, edit):
+    edit("rounds: 2,", "rounds: 18,")
+    edit("search: {trials: 4}", "search: {budget: 9}")
+    edit("lr: 0.05", "lr: 1.0")
+    edit('  two: "pathological:2"\n', "")
+
+    def run(trial: Trial) -> list[Record]:
+        ends = trial.until or 18
+        diverged_at = 1 if trial.config["lr"] == 1 else None
+        samples = 1000.0 * (diverged_at or ends)
+        measured = Measured(0.5, 1.0, samples_per_second=samples, peak_memory_bytes=1e8)
+        records = [row_of(trial, seed, 90 + trial.config["lr"], diverged_at) for seed in trial.seeds]
+        return [
+            dataclasses.replace(row, result=dataclasses.replace(row.success, measured=measured))
+            for row in records
+        ]
+
+    scheduler = scheduler_of(ledger)
+    planned = len(scheduler.cells[0].steps_to_come)
+    finish(scheduler, run)
+    for cell in scheduler.cells:
+        assert len(cell.searched) >= planned
+        assert cell.selection.trial > 0
+
+
 def test_a_search_with_several_objectives_reports_all_of_them_to_the_sampler(ledger, edit):
     edit("search: {trials: 4}", "search: {trials: 4, objectives: [accuracy, decile]}")
     scheduler = scheduler_of(ledger)
@@ -278,6 +305,44 @@ def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(le
     assert scheduler_of(Ledger(SOURCES)).finished
 
 
+def run_with_pauses(trial: Trial) -> list[Record]:
+    """Records as a simulation gives them: one that pauses has the trial's moments only."""
+    wanted = trial.moments if trial.until else ("post_aggregation", "post_local", "adapted")
+    headline = METHODS[trial.method].headline
+
+    def evaluated(record: Record) -> Record:
+        (last,) = record.metrics.rounds
+        both = {"post_aggregation": None, "post_local": None}
+        rounds = (dataclasses.replace(last, **both | dict.fromkeys(wanted, last.post_local)),)
+        return with_metrics(record, headline=headline, rounds=rounds)
+
+    return list(map(evaluated, fake_run(trial)))
+
+
+def test_rungs_that_lack_a_moment_are_run_again(ledger, edit):
+    finish(whole := scheduler_of(ledger), run_with_pauses)
+    edit("every: 1", "every: 1, moment: post_local")
+    again = finish(scheduler := scheduler_of(Ledger(SOURCES)), run_with_pauses)
+    assert {(trial.until, trial.moments) for trial in again} == {(1, ("post_aggregation", "post_local"))}
+    assert searched(scheduler) == searched(whole)
+    assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def test_a_rung_of_two_rows_is_run_again_if_no_record_has_the_moments_of_both(ledger, edit):
+    edit('  two: "pathological:2"\n', "")
+    local = "- {method: fedbabu, evaluation: {moment: post_local}}\n"
+    edit("- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n", local)
+    finish(scheduler_of(ledger), run_with_pauses)
+    server = "- {method: fedbabu, as: again, evaluation: {moment: post_aggregation}}\n"
+    edit(local, server)
+    finish(scheduler_of(Ledger(SOURCES)), run_with_pauses)
+    edit(server, local + server)
+    again = finish(scheduler := scheduler_of(Ledger(SOURCES)), run_with_pauses)
+    assert {trial.moments for trial in again} == {("adapted", "post_aggregation", "post_local")}
+    first, second = searched(scheduler)
+    assert first == second
+
+
 def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(ledger, edit):
     edit("search: {trials: 4}\n", "")
     edit(
@@ -310,3 +375,59 @@ def test_a_trial_that_fails_at_a_rung_keeps_its_checkpoint_and_those_that_are_st
     scheduler.fail(rung[-1], "out of memory")
     going_on = {checkpoint_folder(trial) for trial in iter(scheduler.next, None)}
     assert {folder for folder in folders if folder.exists()} == {*going_on, folders[-1]}
+
+
+def worse_locally(trial: Trial) -> list[Record]:
+    """Records of configurations that are the worse after local training, the better they are before it."""
+
+    def changed(record: Record) -> Record:
+        (last,) = record.metrics.rounds
+        pooled = 100 - last.post_local.pooled
+        return with_metrics(
+            record, rounds=(dataclasses.replace(last, post_local=Accuracy(pooled, pooled, pooled, 1.0)),)
+        )
+
+    return list(map(changed, fake_run(trial)))
+
+
+TWICE = "- {method: fedasync, search: {trials: 10, space: {staleness: [constant, hinge], others: pinned}}}\n"
+LOCALLY = "- fedavg\n- {method: fedavg, as: local, evaluation: {moment: post_local}}\n"
+
+
+@pytest.mark.parametrize("rows", [TWICE, LOCALLY], ids=["one search", "two rows"])
+def test_a_stopped_trial_keeps_the_checkpoint_of_an_equal_one_that_goes_on(ledger, edit, rows):
+    edit('  two: "pathological:2"\n', "")
+    edit("- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n", rows)
+    scheduler = scheduler_of(ledger)
+    rung = [trial for trial in iter(scheduler.next, None) if trial.until]
+    for trial in rung:
+        checkpoint_folder(trial).mkdir(parents=True)
+    for trial in rung:
+        scheduler.record(trial, worse_locally(trial))
+    going_on = [candidate for cell in scheduler.cells for candidate in cell.rung if candidate.after]
+    assert len(going_on) == 2 * len(scheduler.cells)
+    assert all(checkpoint_folder(candidate.trial).exists() for candidate in going_on)
+
+
+@pytest.mark.parametrize("search", ["search: {trials: 4}\n", ""])
+def test_a_cell_whose_group_is_empty_in_one_seed_is_partial(ledger, edit, search):
+    edit('  two: "pathological:2"\n', "")
+    edit("search: {trials: 4}\n", search)
+    edit("every: 1", "every: 1, group: L")
+    edit("lr: 0.05", "lr: 0.01")
+
+    def run(trial: Trial) -> list[Record]:
+        def grouped(record: Record) -> Record:
+            (last,) = record.metrics.rounds
+            groups = {} if record.seed in (1, 1002) else {"L": last.moments}
+            return with_metrics(record, rounds=(dataclasses.replace(last, groups=groups),))
+
+        return list(map(grouped, fake_run(trial)))
+
+    finish(scheduler := scheduler_of(ledger), run)
+    cell = scheduler.cells[0].result(scheduler.outcomes)
+    assert (cell.status, [row.seed for row in cell.pinned.successes]) == ("partial", [0])
+    assert "final, seed 1: no client with test samples in group L" in cell.errors
+    if search:  # a seed of the comparison has no number
+        assert cell.selection.trial == 0
+        assert {step.value for step in cell.search if step.seed == 1002} == {None}

@@ -147,6 +147,18 @@ def test_rows_without_the_curve_or_the_models_that_are_asked_for_are_told(edit):
 
 
 @pytest.mark.usefixtures("finished")
+def test_rows_without_the_moment_that_is_asked_for_are_told(edit):
+    def without(row: dict) -> dict:
+        (last,) = row["metrics"]["rounds"]
+        last = {name: value for name, value in last.items() if name != "post_local"}
+        return {**row, "metrics": {**row["metrics"], "rounds": [last]}}
+
+    rewrite(without)
+    edit("every: 1", "every: 1, moment: post_local")
+    assert reasons() == [ALL + "in the ledger, without its moment"]
+
+
+@pytest.mark.usefixtures("finished")
 def test_a_row_that_serves_one_cell_and_lacks_the_curve_of_another_is_told_of_each(edit):
     rewrite(without_its_curve)
     other = "{method: fedavg, as: again, evaluation: {moment: post_local, which: best}}"
