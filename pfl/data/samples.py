@@ -178,14 +178,10 @@ def _classes(samples: Any, least: int) -> tuple[str, ...]:
     features = getattr(samples, "features", None)
     labels = [features[name] for name in LABEL if name in features] if isinstance(features, Mapping) else []
     given = (getattr(samples, "classes", None), *(getattr(label, "names", None) for label in labels))
-    names = next((names for names in given if _are_names(names)), range(least))
+    lists = (names for names in given if isinstance(names, list | tuple | np.ndarray) and len(names))
+    names = next(lists, range(least))  # other data sets have a number or a set of classes
     if len(names) < least:
         raise InvalidInput(
             "dataset", f"label {least - 1}", f"labels below {len(names)}, the number of classes"
         )
     return tuple(map(str, names))
-
-
-def _are_names(value: Any) -> bool:
-    """Whether a data set's attribute lists class names in order; some data sets have a number or a set."""
-    return isinstance(value, list | tuple | np.ndarray) and len(value) > 0

@@ -90,7 +90,7 @@ def test_a_mistake_is_one_line_and_nothing_is_run_or_written(tables, ran, argume
 
 @pytest.mark.parametrize(("names", "settings"), [((["small", "slow"],), ()), (("small", "slow"), "dir")])
 def test_names_are_not_lists_and_settings_are(names, settings):
-    with pytest.raises(InvalidInput, match="^tables and settings: .* expected names, as in compare"):
+    with pytest.raises(InvalidInput, match=r"^tables and settings: .* expected names, as in compare"):
         compare(*names, settings=settings)
 
 
