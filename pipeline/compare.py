@@ -52,6 +52,8 @@ def compared(
     tables: Collection[str], method: str | None = None, settings: Collection[str] = ()
 ) -> list[ComparedColumn]:
     """What `compare` returns, as columns for printing."""
+    if any(not isinstance(name, str) for name in tables) or isinstance(settings, str):
+        raise InvalidInput("tables and settings", (*tables, settings), "names, as in compare('a', 'b')")
     if method is None:
         if len(set(tables)) < max(2, len(tables)):
             raise InvalidInput("tables", ", ".join(tables), "several different tables, or one and --method")

@@ -190,6 +190,7 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
         ({"model": lambda *_: None}, "expected a function that returns an nn.Module, not None"),
         ({"model": ""}, "model: '' is not accepted; expected one of"),
         ({"on_round": 3}, "on_round: 3 is not accepted; expected a function of the round"),
+        ({"batch_order": np.array(["fixed", "fixed"])}, "^batch_order: .* expected shuffled or fixed or"),
         ({"batch_order": "sorted"}, "^batch_order: sorted is .* expected shuffled or fixed or class_stream$"),
         ({"last_batch": "cut"}, "^last_batch: cut is not accepted; expected kept or dropped$"),
         (

@@ -45,6 +45,14 @@ def test_every_method_has_a_printed_name(name):
     assert len(METHODS.title(name)) < 25
 
 
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    folder = tmp_path / "plugins" / "methods"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_bytes("x = 3".encode("utf-16"))
+    done = run_in(tmp_path, "--method", "mine")
+    assert "cannot load plugin mine: plugins.methods.mine (SyntaxError: " in done.stderr
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -332,3 +333,54 @@ def test_a_forged_file_is_one_line(change, saved, file):
         change = {"config": content["config"] | change["config"] | {"hyperparameters": {}}}
     checkpoint.write(file, content | change)
     assert "is not accepted" in refusal(load_models, file)
+
+
+FEATURES = np.random.default_rng(0).normal(5, 3, (24, 7)).astype(np.float32)
+TOKENS = np.arange(24 * 9).reshape(24, 9) % 50
+LABELS = np.arange(24) % 3
+
+
+def model_of(samples, file):
+    """The first client's model, trained on samples that are not images."""
+    data = pfl.from_arrays(samples, LABELS)
+    execution = Execution(save=str(file), workers=1)
+    pfl.simulate("fedavg", data, clients=2, rounds=1, epochs=1, execution=execution, progress=False)
+    return load_models(file).client(0)
+
+
+def test_features_are_predicted_as_floats_whole_numbers_or_a_data_frame(file):
+    model = model_of(FEATURES, file)
+    whole = FEATURES.round()
+    expected = model.predict(whole)
+    for form in (whole.astype(int), whole.tolist(), pd.DataFrame(whole)):
+        assert np.array_equal(model.predict(form), expected)
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "said"),
+    [
+        (FEATURES, np.where(FEATURES > 6, np.nan, FEATURES), "not nan"),
+        (FEATURES, FEATURES.astype(complex), "not samples complex128"),
+        (FEATURES, FEATURES.astype(str), "not samples <U"),
+        (TOKENS, TOKENS + 1, "tokens below 51 is not accepted; expected tokens below 50, as in training"),
+        (TOKENS, -TOKENS, "not -"),
+        (TOKENS, TOKENS.astype(float), "float64 is not accepted; expected tokens below 50, as in training"),
+    ],
+)
+def test_samples_of_another_kind_are_not_predicted(trained, given, said, file):
+    assert said in refusal(model_of(trained, file).predict, given)
+
+
+@pytest.mark.parametrize(
+    ("trained", "given"),
+    [(FEATURES, np.ones((24, 7), int)), (TOKENS, TOKENS + 1), (TOKENS, TOKENS.astype(np.float32))],
+)
+def test_data_of_another_kind_are_not_evaluated(trained, given, file):
+    assert "as in training" in refusal(model_of(trained, file).evaluate, pfl.from_arrays(given, LABELS))
+
+
+def test_images_of_another_scale_are_not_evaluated(saved, file, dataset):
+    saved()
+    floats = pfl.from_arrays(dataset.images.astype(np.float32) / 255, dataset.labels)
+    said = refusal(load_models(file).client(0).evaluate, floats)
+    assert said.endswith("float32 is not accepted; expected images with 8 bits per channel, as in training")

@@ -151,6 +151,8 @@ def _explained(error: BaseException) -> str | None:
         text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
     elif isinstance(error, OSError) and error.filename and error.errno in UNUSABLE:
         text = f"{error.filename} cannot be used ({error.strerror})"
+    elif isinstance(error, FileNotFoundError) and not error.filename:  # from os.getcwd()
+        text = "the working directory has been deleted"
     elif isinstance(error, SystemExit):
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
     elif isinstance(error, MemoryError | RuntimeError):

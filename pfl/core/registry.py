@@ -192,7 +192,7 @@ def _declared(file: str) -> tuple[str, frozenset[str]]:
 
 def _raised_in(error: BaseException) -> str:
     """File and line at which the import of a plugin raised ``error``; empty if outside of the plugin."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     ours = (Path(importlib.__path__[0]), Path(__file__).parents[1])
     reached = [

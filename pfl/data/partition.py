@@ -207,6 +207,8 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
         key, _, value = option.partition("=")
         if key[:1].isdecimal():
             raise InvalidInput("partition", spec, "a point in numbers, as in 0.5: a comma begins an option")
+        if not key:
+            raise InvalidInput("partition", spec, "an option after each comma")
         if key in options:
             accepted = f"one value, not {options[key]} as well" if options[key] else "the flag only once"
             raise InvalidInput(key, value or key, accepted)
@@ -263,8 +265,8 @@ def make_partition(
     """
     if not isinstance(spec, str):
         raise InvalidInput("partition", spec, "a rule of `pfl partitions`, as in 'dirichlet:0.1'")
-    if isinstance(dataset, str):
-        raise InvalidInput("dataset", dataset, f"a data set, as pfl.load({dataset!r}) returns")
+    if not isinstance(dataset, Dataset):
+        raise InvalidInput("dataset", dataset, "a data set, as pfl.load returns")
     if run_seed is None and follows_run(spec):
         raise InvalidInput("seed", RUN, "a number, because there is no run to take the seed from")
     canonical, rule = parse_spec(spec, run_seed)

@@ -178,7 +178,8 @@ def _classes(samples: Any, least: int) -> tuple[str, ...]:
     features = getattr(samples, "features", None)
     labels = [features[name] for name in LABEL if name in features] if isinstance(features, Mapping) else []
     given = (getattr(samples, "classes", None), *(getattr(label, "names", None) for label in labels))
-    names = next((names for names in given if names is not None and len(names)), range(least))
+    lists = (names for names in given if isinstance(names, list | tuple | np.ndarray) and len(names))
+    names = next(lists, range(least))  # other data sets have a number or a set of classes
     if len(names) < least:
         raise InvalidInput(
             "dataset", f"label {least - 1}", f"labels below {len(names)}, the number of classes"

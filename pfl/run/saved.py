@@ -19,12 +19,13 @@ from pfl.core.config import Config
 from pfl.core.errors import DataWarning, InvalidInput
 from pfl.core.files import expanded
 from pfl.core.text import first_line
-from pfl.data.cache import Changes
+from pfl.data.cache import Changes, is_images, tokens_of
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
+from pfl.data.formats import npz
 from pfl.data.partition import Partition, of_seed
 from pfl.data.samples import array_of, pixels_of
-from pfl.data.shape import described
+from pfl.data.shape import TokenShape, described
 from pfl.engine.client import Client
 from pfl.engine.groups import tensors_of
 from pfl.engine.method import Method
@@ -85,11 +86,13 @@ class Predictor(nn.Module):
         Args:
             images: what `pfl.from_samples` accepts as images: Pillow images, uint8 arrays or tensors (H, W),
                 (H, W, C) or (C, H, W), or such arrays of floats in [0, 1]; also one array (B, ...). If the
-                model was trained on other samples: arrays of their shape.
+                model was trained on other samples: arrays of their shape and kind, or a data frame.
 
         Raises:
             InvalidInput: an image has an unsupported form, or not the shape of training.
         """
+        if not self._federation.is_images and hasattr(images, "to_numpy"):
+            images = images.to_numpy()
         if not hasattr(images, "__len__") or not hasattr(images, "__getitem__") or not len(images):
             raise InvalidInput("images", type(images).__name__, "a sequence of images")
         changes = Changes()
@@ -104,7 +107,14 @@ class Predictor(nn.Module):
             if image.shape != self.shape:
                 given, own = described(image.shape), described(self.shape)
                 raise InvalidInput("images", f"image {place} of {given}", f"{own}, as in training")
-        return self._scaled(np.stack(pixels))
+        stacked = np.stack(pixels)
+        if not self._federation.is_images:
+            if not self._tokens and stacked.dtype.kind in "bui":  # whole numbers are features, too
+                stacked = stacked.astype(np.float32)
+            arrays = {"samples": stacked, "labels": np.zeros(len(stacked), np.int64)}
+            stacked = npz.checked(arrays, "images")[0]
+            self._check_kind("images", "samples", stacked)
+        return self._scaled(stacked)
 
     def scores(self, images: Any) -> Tensor:
         """Class scores (B, classes) of a sequence of images, as for `scaled`."""
@@ -130,6 +140,7 @@ class Predictor(nn.Module):
         if data.shape != self.shape:
             given, own = described(data.shape), described(self.shape)
             raise InvalidInput("dataset", f"{data.name}, samples of {given}", f"samples of {own}")
+        self._check_kind("dataset", data.name, data.images)
         if unknown := [name for name in data.classes if name not in self.classes]:
             accepted = f"classes among {', '.join(self.classes)}"
             raise InvalidInput("dataset", f"{data.name}, class {unknown[0]}", accepted)
@@ -149,6 +160,24 @@ class Predictor(nn.Module):
                 predicted = self(self._scaled(data.images[part])).argmax(1).cpu().numpy()
                 correct += int((predicted == known[data.labels[part]]).sum())
         return 100 * correct / len(index)
+
+    @property
+    def _tokens(self) -> int:
+        """The size of the vocabulary of the training data; 0 if they are no tokens."""
+        return self.shape.tokens if isinstance(self.shape, TokenShape) else 0
+
+    def _check_kind(self, parameter: str, name: str, samples: np.ndarray) -> None:
+        """Check that samples are images, floats or tokens, as those of training."""
+        images, tokens = is_images(samples), tokens_of(samples)
+        if self._tokens:
+            fits, accepted = 0 < tokens <= self._tokens, f"tokens below {self._tokens}"
+        elif self._federation.is_images:
+            fits, accepted = images, "images with 8 bits per channel"
+        else:
+            fits, accepted = not images and not tokens, "floats"
+        if not fits:
+            given = f"tokens below {tokens}" if tokens else f"{samples.dtype}"
+            raise InvalidInput(parameter, f"{name}: {given}", f"{accepted}, as in training")
 
     def _scaled(self, pixels: np.ndarray) -> Tensor:
         """Stored samples (B, ...), scaled, on the device of the network."""

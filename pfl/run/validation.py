@@ -33,7 +33,8 @@ def validated(config: Config) -> Config:
     for name, field in _FIELDS.items():
         value = getattr(config, name)
         if get_origin(field) is Literal:
-            _check(name, value, value in get_args(field), " or ".join(get_args(field)))
+            choices = get_args(field)
+            _check(name, value, isinstance(value, str) and value in choices, " or ".join(choices))
         elif get_origin(field) is Annotated:
             kind, accepted = get_args(field)
             numbers = (int,) if kind is int else (int, float)

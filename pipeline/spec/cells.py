@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.run.validation import validated
 from pipeline.spec.axes import Row, RowOverride, Setting
 from pipeline.spec.paths import table_file
@@ -38,19 +39,33 @@ class Cell:
     def id(self) -> str:
         return f"{self.setting}/{self.row}"
 
+    @property
+    def division(self) -> tuple[str, str, int | None]:
+        """What determines the partition."""
+        return self.dataset, self.partition, self.clients
+
 
 def cells(name: str, table: Table) -> tuple[Cell, ...]:
     """The cells of a table, column by column.
 
     Raises:
-        InvalidInput: a name is unknown or a value outside its range; the message names file and cell.
+        InvalidInput: a name is unknown, a value outside its range, or two partitions have one name; the
+            message names file and cell.
     """
     file = table_file(name)
-    return tuple(
+    whole = tuple(
         _cell(name, file, table, setting_name, setting, row)
         for setting_name, setting in table.settings.items()
         for row in table.methods
     )
+    named: dict[str, Cell] = {}
+    for cell in whole:
+        other = named.setdefault(cell.partition_name, cell)
+        if cell.division != other.division:
+            with located(str(file)):
+                accepted = f"another name, because {other.id} has its own partition of this name"
+                raise InvalidInput("settings", cell.partition_name, accepted)
+    return whole
 
 
 def by_partition(cells: Iterable[Cell]) -> dict[str, Cell]:

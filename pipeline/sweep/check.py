@@ -12,13 +12,13 @@ from pfl.core.errors import InvalidInput, check_names
 from pfl.core.lazy import torch
 from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
-from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
 from pfl.run.api import check_metrics
 from pfl.run.errors import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.columns import COLUMNS, Column
 from pipeline.spec.cells import Cell, by_partition, cells
+from pipeline.spec.fingerprints import images
 from pipeline.spec.imported_trials import check_prior
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
@@ -54,7 +54,9 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
 
 
 def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | None = None) -> list[str]:
-    """Check the runs of a table or a figure as far as possible without data; return the warnings.
+    """Check the runs of a table or a figure without downloads; return the warnings.
+
+    A data set of the user's own is read for this.
 
     Args:
         whole: the table that ``table`` is a part of.
@@ -67,19 +69,18 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     wanted = cells(name, table)
     configs = [cell.config for cell in wanted]
     check_searched(name, table, whole or table)
-    data: dict[str, Definition | None] = {}
     for cell in by_partition(wanted).values():
         own = cell.partition_name != cell.setting
         with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
-            definition = data[cell.dataset] = check_dataset(cell.dataset)
+            definition = check_dataset(cell.dataset)
             known = (definition.samples, definition.classes) if definition else (None, None)
             check_partition(cell.partition, cell.clients, *known)
     met: set[tuple[str, ...]] = set()
     for cell in wanted:
         with located(f"{file}: cell {cell.id}"):
             _check_reported(cell)
-            if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):
-                _check_setup(cell, definition)
+            if simulates and _setup(cell) not in met:
+                _check_setup(cell)
             met.add(_setup(cell))
     with located(file):
         _check_resources(table)
@@ -160,6 +161,9 @@ def _check_reported(cell: Cell) -> None:
     evaluation = cell.evaluation
     if cell.clients:
         evaluation.check_clients(cell.clients)
+    if evaluation.clients and cell.config.unseen:
+        accepted = "0 with evaluation.clients, because each seed leaves out different clients"
+        raise InvalidInput("schedule.unseen", cell.config.unseen, accepted)
     if evaluation.metric == "similarity":
         if cell.config.observe != "similarities":
             accepted = "similarities, because evaluation.metric is similarity"
@@ -180,21 +184,22 @@ def _setup(cell: Cell) -> tuple[str, ...]:
     return str(cell.config), cell.dataset, evaluation.moment, str(evaluation.group), evaluation.measure
 
 
-def _check_setup(cell: Cell, data: Definition) -> None:
+def _check_setup(cell: Cell) -> None:
     """Check that the network accepts the images, that metrics return numbers, and that the method has the
     reported moment and group."""
     from pfl.engine.evaluation import moments
 
+    shape, classes = images(cell.dataset)
     small = dataclasses.replace(cell.config, batch_size=1)  # determines the number of synthetic images
     try:
         with located(f"{cell.config.model} on {cell.dataset}"):
-            run = DryRun(small, data.shape, data.classes).run
+            run = DryRun(small, shape, classes).run
     except InvalidInput:
         raise
     except (Exception, SystemExit) as error:  # from a third-party network or method, or out of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
-    check_metrics(cell.config.metrics, data.classes)
+    check_metrics(cell.config.metrics, classes)
     known = ("headline", *moments(run.method, run.server))
     check_names("evaluation.moment", [cell.evaluation.moment], known)
     normalised = any(name.endswith("running_mean") for name in run.server.store.tensors)

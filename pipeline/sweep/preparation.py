@@ -117,10 +117,11 @@ def partition(name: str, part: Table | None = None) -> None:
         part: as in `download`.
 
     Raises:
-        InvalidInput: a reported client does not exist, or one has too few training samples to hold out for a
-            search and early stopping.
+        InvalidInput: a reported client does not exist, too few clients would train or be tested with
+            ``unseen``, or one has too few training samples to hold out for a search and early stopping.
     """
     from pfl.data.plot import plot
+    from pfl.engine.unseen import seen_first
     from pipeline.svg import svg_text
 
     table, seeds = part or load_part(name), load_table(name).drawn_seeds
@@ -133,6 +134,9 @@ def partition(name: str, part: Table | None = None) -> None:
         with located(f"{table_file(name)}: setting {cell.setting}"):
             for other in cells_of_division:
                 other.evaluation.check_clients(of_first_seed.clients)
+            for share in {other.config.unseen for other in cells_of_division} - {0}:
+                for seed in seeds:
+                    seen_first(of_seed(divided, seed), share, seed)  # checks that enough clients are left
             for shares in set(map(_held_out, cells_of_division)):
                 for own in {of_seed(divided, seed) for seed in seeds}:
                     _check_held_out(own, shares, dataset.labels)

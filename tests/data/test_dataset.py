@@ -57,6 +57,14 @@ def test_images_in_another_split_than_train_and_test_are_refused(image_folder):
         load(str(image_folder), progress=False)
 
 
+@pytest.mark.parametrize("splits", [("train", "val"), ("Train", "Test"), ("train", "valid", "test")])
+def test_splits_without_class_folders_are_not_taken_for_classes(tmp_path, splits):
+    for split in splits:
+        (tmp_path / split).mkdir()
+        Image.new("L", (5, 4)).save(tmp_path / split / "1.png")
+    assert "image files in train/<class>/ and test/<class>/" in complaint(tmp_path)
+
+
 @pytest.mark.parametrize("rule", KIT.rules)
 def test_an_image_folder_meets_a_rule_of_the_kit(rule, image_folder):
     kit.check_dataset(image_folder, rules=[rule])

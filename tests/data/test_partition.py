@@ -55,6 +55,10 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
             "dirichlet:0.1,unstratified,unstratified",
             "unstratified is not accepted; expected the flag only once",
         ),
+        (
+            "dirichlet:0.1,,",
+            "partition: dirichlet:0.1,, is not accepted; expected an option after",
+        ),
         ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
         ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),

@@ -44,6 +44,14 @@ def test_class_names_of_the_samples_are_kept_whatever_else_they_have(names):
     assert pfl.from_samples(Samples([(GREY, 0), (GREY, 1)])).classes == ("cat", "dog")
 
 
+@pytest.mark.parametrize("other", [2, {"dog", "cat"}])
+def test_a_number_or_a_set_of_classes_names_none(other):
+    class Samples(list):
+        classes = other
+
+    assert pfl.from_samples(Samples([(GREY, 0), (GREY, 1)])).classes == ("0", "1")
+
+
 @pytest.mark.parametrize("height", [1, 3])
 def test_low_colour_images_of_pillow_keep_their_channels(height):
     pixels = np.arange(height * 5 * 3, dtype=np.uint8).reshape(height, 5, 3)

@@ -88,6 +88,12 @@ def test_a_mistake_is_one_line_and_nothing_is_run_or_written(tables, ran, argume
     assert sorted((tables / "tables").iterdir()) == before
 
 
+@pytest.mark.parametrize(("names", "settings"), [((["small", "slow"],), ()), (("small", "slow"), "dir")])
+def test_names_are_not_lists_and_settings_are(names, settings):
+    with pytest.raises(InvalidInput, match=r"^tables and settings: .* expected names, as in compare"):
+        compare(*names, settings=settings)
+
+
 def test_tables_without_a_common_cell_cannot_be_compared(tables):
     (tables / "tables/other.yaml").write_text("extends: small\nmethods: [fedper]\n")
     fill_ledger("other")

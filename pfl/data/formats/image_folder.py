@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+SPLITS = frozenset({"train", "test", "val", "valid", "validation", "dev"})
+"""Usual names of folders of splits: images directly in them have no class."""
 OF_SYSTEMS = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
 """Files and folders added by operating systems. Names that begin with a dot are ignored as well."""
 
@@ -69,7 +71,7 @@ def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, .
     if len({path.parts[:-2] for path in files}) > 1:  # more than one wrapping folder
         return None
     classes = _in_order({path.parts[-2] for path in files})
-    if set(classes) <= {"train", "test"} or {"train", "test"} & set(files[0].parts[:-2]):
+    if {name.casefold() for name in classes} <= SPLITS or {"train", "test"} & set(files[0].parts[:-2]):
         return None
     index = {name: i for i, name in enumerate(classes)}
     images = [Labelled(str(path), index[path.parts[-2]]) for path in files]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import pfl
 from pfl.client_metrics import CLIENT_METRICS
 from pipeline.columns import COLUMNS
 from pipeline.sweep.check import check_tables
@@ -83,6 +84,32 @@ def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypat
     assert text.startswith("tables/small.yaml: ")
     for part in said.split("*"):
         assert part.strip() in text
+
+
+def test_reported_clients_are_the_same_in_each_seed(edit):
+    edit("every: 1", "every: 1, clients: [0, 3]")
+    edit("lr: 0.05}", "lr: 0.05, unseen: 0.2}")
+    said = "schedule.unseen: 0.2 is not accepted; expected 0 with evaluation.clients"
+    assert said in refusal(check_tables)
+
+
+def test_partitions_of_two_columns_do_not_share_a_name(edit):
+    edit("- fedavg", "- {method: fedavg, clients: 4}")
+    edit("  two:", "  dir.fedavg:")
+    said = "settings: dir.fedavg is not accepted; expected another name, because dir/fedavg has its own"
+    assert said in refusal(check_tables)
+
+
+@pytest.mark.parametrize(
+    ("edited", "said"),
+    [("moment: adapted", "evaluation.moment: adapted"), ("group: small", "no evaluation.group 'small'")],
+)
+def test_the_moment_and_the_group_are_checked_on_the_users_own_data_too(project, edit, edited, said):
+    pfl.load("digits").save(project / "own.npz")
+    edit("dataset: digits", "dataset: own.npz")
+    assert check_tables()
+    edit("every: 1", f"every: 1, {edited}")
+    assert said in refusal(check_tables)
 
 
 def test_the_precision_of_a_cluster_is_not_checked_on_this_machine(edit, monkeypatch):

@@ -96,6 +96,14 @@ def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
     assert "4 of 4 runs are done" in printed("trials", "small", "trials.jsonl")
 
 
+@pytest.mark.parametrize("unseen", [0.5, 0.9])
+def test_the_partition_stage_names_a_share_that_leaves_too_few_clients_to_train(edit, unseen):
+    edit("clients: 5", "clients: 2")
+    edit("lr: 0.05}", f"lr: 0.05, unseen: {unseen}}}")
+    with pytest.raises(InvalidInput, match=f"^tables/small.yaml: .*unseen: {unseen} .* at least 2 of the"):
+        preparation.partition("small")
+
+
 def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_seed):
     folder = divided_by_seed / "data/partitions/small"
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
