@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 
+PROCESSOR = ("model name", "flags", "CPU implementer", "CPU part", "Features")
+"""Lines of /proc/cpuinfo that tell processors apart, on x86 and on ARM."""
+
 _failed = mmap.mmap(-1, 1)
 """One byte, 1 once a kernel that rounds could not be compiled or loaded; shared with forked workers."""
 
@@ -51,18 +54,23 @@ def compiler() -> list[str] | None:
 
 @cache
 def compiler_version() -> str | None:
-    """The first line of the compiler's version text; None without a compiler."""
+    """The first line of the compiler's version text; None without a compiler that can be run."""
     command = compiler()
     if command is None:
         return None
-    said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
-    return said.partition("\n")[0]
+    try:
+        said = subprocess.run([*command, "--version"], capture_output=True, check=False).stdout
+    except OSError as error:  # a script without an interpreter, or a program of another processor
+        log.warning("falling back to slower torch kernels: CXX=%s cannot be run (%s)", command[0], error)
+        return None
+    return said.partition(b"\n")[0].decode(errors="replace")
 
 
 def compiler_used() -> str | None:
     """`compiler_version`, for a record: marked once a kernel has failed in this process or in its forked
     workers, because torch's operations give other rounding."""
-    return f"{compiler_version()}, without some kernels" if _failed[0] else compiler_version()
+    version = compiler_version()
+    return f"{version}, without some kernels" if version and _failed[0] else version
 
 
 @cache
@@ -72,7 +80,7 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
     Returns None if there is no compiler, if it fails, or if the cache folder cannot be written.
     """
     command = compiler()
-    if command is None:
+    if command is None or compiler_version() is None:
         return None
     source = Path(__file__).with_name(f"{name}.cpp")
     texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]
@@ -115,4 +123,4 @@ def _processor() -> str:
     """The processor that -march=native targets; different machines may share a cache folder."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags"))})) or lines[0]
+    return "\n".join(sorted({line for line in lines if line.startswith(PROCESSOR)})) or lines[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,13 @@ def simulate_configs(
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "None, because several configurations run together")
     config = configs[0]
+    if missing := [seed for seed in seeds if isinstance(partition, Mapping) and seed not in partition]:
+        raise InvalidInput("partition", f"none for seed {missing[0]}", "a partition for each seed")
+    partitions = [of_seed(partition, seed) for seed in seeds]
+    for own in partitions:
+        if own.data_checksum != dataset.checksum:
+            accepted = f"a partition of {dataset.name}, not of other data"
+            raise InvalidInput("partition", own.spec, accepted)
     check_pause(execution, config)
     for each in configs:
         check_moments(execution, each)
@@ -113,7 +120,6 @@ def simulate_configs(
         """The part of a partition that a simulation may read."""
         return part.with_validation(config.validation, dataset.labels) if config.validation else part
 
-    partitions = [of_seed(partition, seed) for seed in seeds]
     orders = []
     if config.unseen:
         for own in partitions:  # in the order of the partition, so that an error names the right client

@@ -13,6 +13,7 @@ from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.run.simulate import simulate_configs
 from tests.conftest import interrupt, simulate, simulation_of
+from tests.refusal import refusal
 
 CONFIG = Config(
     method="pfedsim",
@@ -213,3 +214,16 @@ def test_seeds_with_partitions_of_their_own_are_simulated_as_each_alone(
         for ours, theirs in zip(result.metrics.rounds, alone.metrics.rounds, strict=True):
             accuracies = (vars(evaluated.moments["post_local"]) for evaluated in (ours, theirs))
             assert next(accuracies) == pytest.approx(next(accuracies), abs=1e-9)
+
+
+def test_a_partition_of_other_data_is_refused(dataset, partition):
+    other = dataclasses.replace(dataset, checksum="0" * 64)
+    said = (
+        f"partition: {partition.spec} is not accepted; expected a partition of {dataset.name}, not of other"
+    )
+    assert refusal(simulate, CONFIG, other, partition, (0,)).startswith(said)
+
+
+def test_each_seed_needs_a_partition(dataset, partition):
+    said = "partition: none for seed 1 is not accepted; expected a partition for each seed"
+    assert refusal(simulate, CONFIG, dataset, {0: partition}, (0, 1)) == said

@@ -476,6 +476,16 @@ def test_a_compiler_that_is_not_there_is_a_warning(no_compiler, caplog):  # noqa
     assert record.message.startswith("falling back to slower torch kernels: there is no compiler CXX=")
 
 
+@pytest.mark.parametrize("no_compiler", ["./not-a-program"], indirect=True)
+def test_a_compiler_that_cannot_be_run_is_a_warning(no_compiler, tmp_path, monkeypatch, caplog):  # noqa: ARG001
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "not-a-program").write_bytes(b"")
+    (tmp_path / "not-a-program").chmod(0o755)
+    assert (kernels.compiler_used(), kernels.compiled("im2col")) == (None, None)
+    (record,) = caplog.records
+    assert "CXX=./not-a-program cannot be run (" in record.message
+
+
 @pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
 @pytest.mark.parametrize("no_compiler", ["g++ -Wall", "env g++"], indirect=True)
 def test_a_compiler_is_a_command(no_compiler):  # noqa: ARG001
