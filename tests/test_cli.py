@@ -526,3 +526,10 @@ def test_doctor_names_the_kernels_that_are_used(monkeypatch, capsys, instruction
     monkeypatch.setattr("pfl.kernels.compiled", lambda _: compiled)
     doctor()
     assert re.search(rf"^fused kernels +{shown}$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_command_does_without_a_closed_stream(closed):
+    command = f"{shlex.quote(sys.executable)} -m pfl run {shlex.join(QUICK)} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -17,8 +17,10 @@ from pfl.core.files import (
     cache_root,
     check_writable,
     folder_lock,
+    publish,
     read_lines,
     replacing,
+    scratch_folder,
     write_text,
 )
 
@@ -144,3 +146,10 @@ def test_a_line_that_was_cut_off_is_ended_before_the_next_is_added(tmp_path):
 def test_an_empty_name_of_the_cache_is_none(monkeypatch):
     monkeypatch.setenv("PFL_CACHE", "")
     assert cache_root() == Path.home() / ".cache" / "pfl-repro"
+
+
+def test_a_published_folder_can_be_read_by_whom_its_parent_lets_in(tmp_path):
+    tmp_path.chmod(0o755)
+    with scratch_folder(tmp_path, "new-") as folder:
+        publish(folder, tmp_path / "entry")
+    assert (tmp_path / "entry").stat().st_mode & 0o777 == 0o755

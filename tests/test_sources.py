@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,12 @@ def test_a_release_whose_neutral_files_were_edited_gives_the_same_numbers(instal
 
 def test_a_checkout_is_no_release():
     assert sources.release() is None
+
+
+def test_a_checkout_that_git_refuses_is_a_warning(tmp_path, monkeypatch, caplog):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    sources._warn.cache_clear()
+    assert [sources.git(tmp_path, "status") for _ in range(2)] == [None, None]
+    (record,) = caplog.records
+    assert record.message.startswith("git: fatal: detected dubious ownership in repository")

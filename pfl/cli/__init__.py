@@ -95,6 +95,9 @@ def main() -> None:
     _show_every_name()
     warnings.formatwarning = _format
     sys.unraisablehook = _interrupt_again
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the caller
+            setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
     try:

@@ -105,6 +105,7 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 def publish(scratch: Path, target: Path) -> None:
     """Rename a scratch folder to ``target``, which must be empty or not exist."""
     (scratch / LOCK).unlink()
+    scratch.chmod(scratch.parent.stat().st_mode & 0o777)  # mkdtemp denies others what a shared cache allows
     scratch.replace(target)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
+import logging
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from pfl.core.syntax import top_level
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.fingerprint import digest_of_plugin
+
+log = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "pfl-repro"
@@ -142,8 +145,16 @@ def git(root: Path, *arguments: str) -> str | None:
     command = ["git", "-C", str(root), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or ""
+        if "safe.directory" in said:
+            _warn(said.partition("\n")[0])
         return None
+
+
+@cache
+def _warn(said: str) -> None:
+    log.warning("git: %s; records count as those of uncommitted files", said)
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -66,7 +66,7 @@ def init(
     from pipeline.init import init
 
     copied = init(folder, table, results)
-    place = shlex.quote(str(folder))
+    place = shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
     if copied:
         print(f"{amount(copied, 'record')} of {table} in {place}/results/ledger/")
     print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md describes the folders.")

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pfl.run.trials import Trial
@@ -87,8 +88,9 @@ class Progress:
             self._say(self._summary(*self._under_way))
 
     def _tell_regularly(self) -> None:
-        while not self._ended.wait(0.5):
-            self.tick()
+        with suppress(OSError):  # the reader of the output has exited
+            while not self._ended.wait(0.5):
+                self.tick()
 
     def _say(self, line: str) -> None:
         if self._live:

@@ -48,7 +48,7 @@ def check_environment() -> list[str]:
     else:
         cores()  # raises if its limit is not a number
         temporary_folder(LONGEST_TEMPORARY)
-    odd = sorted({letter for letter in str(Path.cwd()) if letter in "#?" or not letter.isascii()})
+    odd = sorted({letter for letter in str(Path.cwd()) if letter == "#" or not letter.isascii()})
     if not odd:
         return []
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.records import Position, read_heads, read_record
 from pipeline.store.refusals import Refusal, refusals, refuse
-from pipeline.store.verification import EARLY, Verification
+from pipeline.store.verification import EARLY, Verification, kind_of
 from pipeline.store.workspace import SCRATCH
 
 FOLDER = SCRATCH / "verify"
@@ -118,7 +119,8 @@ def verify(sample: Sample) -> Iterator[Verification]:
     """Recompute the records of a sample, and yield and print the outcome of each.
 
     Records that this machine has already recomputed are skipped, and interrupted ones continue. A record that
-    fails on the kind of machine that computed it is refused from now on.
+    fails on the kind of machine that computed it is refused from now on, if another one of that kind and
+    network is reproduced exactly: a processor's name, such as "AMD EPYC", can stand for several generations.
     """
     check_writable(AGAIN, "file")
     total = len(sample.records)
@@ -139,6 +141,7 @@ def verify(sample: Sample) -> Iterator[Verification]:
         append_lines(AGAIN, [repeated.to_line()], wait=True)
         return repeated
 
+    proven, refuted = set[object](), defaultdict[object, list[Refusal]](list)
     for number, (record, checksum) in enumerate(sample.records, start=1):
         threads, cell = record.success.hardware.threads, f"{record.table} {record.cell}"
         title = f"{number}/{total} {cell}"
@@ -151,10 +154,15 @@ def verify(sample: Sample) -> Iterator[Verification]:
             print(f"pfl: {cell}, seed {record.seed}: {cause_of(error)}", file=sys.stderr)
             continue
         print(f"{number}/{total} {verification.text}", flush=True)
+        kind = kind_of(record), record.config["model"]
+        if record.metrics == verification.again.metrics:
+            proven.add(kind)
         if verification.refuted:
             reason = f"differs by {verification.largest:.2g} points when recomputed on such a machine"
             place = (record.table, record.cell, str(record.seed), record.key, checksum)
-            refuse([Refusal(*place, reason)])
+            refuted[kind].append(Refusal(*place, reason))
+        if kind in proven and kind in refuted:
+            refuse(refuted.pop(kind))
         yield verification
 
 

@@ -85,6 +85,9 @@ class MLflowTracker(Tracker):
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address:
             check_folder("folder", Path())
+            if odd := [letter for letter in "?%" if letter in str(Path.cwd())]:
+                accepted = f"a path without {odd[0]}, or an MLflow server (MLFLOW_TRACKING_URI)"
+                raise InvalidInput("folder", str(Path.cwd()), accepted)
             return
         scheme, _, rest = address.partition("://")
         kind = scheme.partition("+")[0] if rest else ""

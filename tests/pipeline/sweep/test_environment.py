@@ -118,13 +118,21 @@ def test_nobody_else_can_enter_the_folder_of_ray_s_files():
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(("name", "odd"), [("mühle", "ü"), ("a#b", "#"), ("a?b", "?")])
+@pytest.mark.parametrize(("name", "odd"), [("mühle", "ü"), ("a#b", "#")])
 def test_a_folder_below_which_dvc_runs_no_experiment_beside_is_told(name, odd, monkeypatch, tmp_path):
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     (line,) = check_environment()
     assert line.startswith("`dvc exp run --temp` and `--queue` fail in this folder")
     assert f"its path has {odd};" in line
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b"])
+def test_a_folder_whose_name_the_address_of_a_database_changes_is_refused(name, monkeypatch, tmp_path):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert f"expected a path without {name[1]}, or an MLflow server" in refusal(check_environment)
 
 
 def test_a_node_with_other_sources_is_told(tmp_path):

@@ -233,6 +233,12 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
     assert "3 records of 3" in verify()[0]
 
 
+def test_a_row_is_not_refused_if_no_run_of_its_kind_of_machine_is_reproduced_exactly(published):
+    publish(*map(off_by_a_point, published))
+    verify(status=1)
+    assert Ledger(SOURCES).refused == {}
+
+
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):
     elsewhere = replace(published[0].success, hardware=OTHER)
     publish(off_by_a_point(replace(published[0], result=elsewhere)), *published[1:])
