@@ -150,6 +150,7 @@ def h():
         ('    family = "clustering"', '    family = "mixing"'),
         ("hyper(1", "hyper(2"),
         ('{"default": 1}', '{"default": 2}'),
+        ("search=(1, 2)", "search=(1, 2), adaptation=True"),
     ],
 )
 def test_what_resembles_a_declaration_without_effect_counts(old, new, folder):
