@@ -140,9 +140,9 @@ class Components:
         return self._known[component]
 
     def files(self, component: str) -> set[Path]:
-        """The files of a component."""
+        """The files of a component, without links."""
         files, whole, _ = self._parts(component)
-        return {*files.values(), *self.code.data(files, whole)}
+        return {path.resolve() for path in (*files.values(), *self.code.data(files, whole))}
 
     def _parts(self, component: str) -> tuple[dict[str, Path], list[str], list[str]]:
         """The modules of a component by name, the packages that belong to it with all data files, and the
@@ -333,9 +333,10 @@ def project_files() -> list[Path]:
     code = Code(top_level(point.module) for point in _points())
     paths = [PROJECT.resolve()]
     for point in _points():
-        top = top_level(point.module)
-        if (file := code.file(top)) and not is_library(file):
-            paths.append((file.parent.parent if file.name == "__init__.py" else file.parent) / PROJECT)
+        file = code.file(top_level(point.module))
+        if file and not is_library(file.resolve()):
+            package = file.parent if file.name == "__init__.py" else file
+            paths.append(package.resolve().parent / PROJECT)
     return list(dict.fromkeys(paths))
 
 
