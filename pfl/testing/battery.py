@@ -27,6 +27,7 @@ from pfl.core.config import Config, Execution, Precision
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.run.fingerprint import SHARED
 from pfl.run.validation import validated
 from pfl.testing.cases import Case, federation
 
@@ -185,7 +186,7 @@ def _begin_worker() -> None:
 
 def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case]:
     """The cases that an edit of the components ``unknown`` may affect."""
-    if {"engine", "kernels"} & set(unknown):
+    if {*SHARED} & {*unknown}:
         return list(everything)
     return [case for case in everything if case.subject in unknown or f"method {case.method}" in unknown]
 
@@ -193,11 +194,11 @@ def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case
 def subjects(case: Case, unknown: Collection[str]) -> list[str]:
     """The methods and networks whose results have changed if those of ``case`` have.
 
-    They are its method and network if edited; otherwise the subject of the case. For a case of the engine,
-    they are all methods except those of plugins, which have their own cases.
+    They are its method and network if only these were edited; otherwise the subject of the case. For a case
+    of the engine, they are all methods except those of plugins, which have their own cases.
     """
     edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
-    if edited:
+    if edited and not {*SHARED} & {*unknown}:
         return edited
     if case.subject:
         return [case.subject]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.run import fingerprint
 from pfl.run.fingerprint import SHARED, AcceptedCode, hash_of
 from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
@@ -92,9 +92,13 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
 def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutcome, file: Path) -> None:
     """Accept the components' current digests and the new results in ``file``; results of removed cases are
     dropped. Methods and networks with moved results get new names; all others keep theirs.
+
+    Raises:
+        Conflict: results may have changed by the edit of the engine or by another one.
     """
     moved, today = outcome.moved, fingerprint.components(file)
     new = accepted.unknown(today)
+    _check_causes(outcome, new)
     for subject in moved:
         kind, _, name = subject.partition(" ")
         place = 0 if kind == "method" else 1
@@ -112,6 +116,21 @@ def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutco
     accepted.battery |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}
     accepted.save(file)
     fingerprint.forget()
+
+
+def _check_causes(outcome: EditOutcome, edited: Collection[str]) -> None:
+    """Check that no results of an edited engine are also those of another component that has changed its own.
+
+    Raises:
+        Conflict: there are such results.
+    """
+    cases = [answer.case for answers in outcome.moved.values() for answer in answers]
+    own = {case.subject for case in cases} & set(edited)
+    for shared in (name for name in SHARED if name in edited):
+        for case in cases:
+            for part in own & {*_named(case)} - {case.subject}:
+                reason = f"the results of {case.name!r} may have changed by that of the {shared} or of {part}"
+                raise Conflict("edits", reason, "accept one of the two edits first")
 
 
 def _named(case: Case) -> tuple[str, str]:

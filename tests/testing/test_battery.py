@@ -254,6 +254,10 @@ def test_an_edit_of_a_network_concerns_its_own_cases():
         ("lenet5", ["kernels"], ["network lenet5"]),
         ("lenet5", ["network lenet5"], ["network lenet5"]),
         ("step", ["engine"], [f"method {name}" for name in METHODS]),
+        ("step", ["engine", "method fedavg"], [f"method {name}" for name in METHODS]),
+        ("step", ["kernels", "network cnn_digits"], [f"method {name}" for name in METHODS]),
+        ("fedprox, above", ["engine", "network cnn_digits"], ["method fedprox"]),
+        ("lenet5", ["engine", "method fedavg"], ["network lenet5"]),
     ],
 )
 def test_what_has_moved_where_a_case_has(name, unknown, moved):
