@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.run import fingerprint
-from pfl.run.fingerprint import SHARED, AcceptedCode, hash_of
+from pfl.run.fingerprint import SHARED, AcceptedCode
 from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
 from pfl.testing.cases import Case, cases
 
@@ -90,8 +90,9 @@ def examine(accepted: AcceptedCode, everything: Sequence[Case], unknown: Collect
 
 
 def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutcome, file: Path) -> None:
-    """Accept the components' current digests and the new results in ``file``; results of removed cases are
-    dropped. Methods and networks with moved results get new names; all others keep theirs.
+    """Accept the components' current digests and the new results in ``file``; removed components and results
+    of removed cases are dropped. Methods and networks with moved results get new names; all others keep
+    theirs, also those that are accepted for the first time.
 
     Raises:
         Conflict: results may have changed by the edit of the engine or by another one.
@@ -99,7 +100,9 @@ def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutco
     moved, today = outcome.moved, fingerprint.components(file)
     new = accepted.unknown(today)
     _check_causes(outcome, new)
-    for subject in moved:
+    accepted.components = {name: known for name, known in accepted.components.items() if name in today}
+    first = [name for name in today if name not in (*SHARED, *accepted.components)]
+    for subject in dict.fromkeys([*moved, *first]):
         kind, _, name = subject.partition(" ")
         place = 0 if kind == "method" else 1
         accepted.names = {
@@ -107,7 +110,7 @@ def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutco
             for question, known in accepted.names.items()
             if question.split(", ")[place] != name
         }
-        accepted.revisions[subject] = hash_of({part: today[part] for part in (*SHARED, subject)})
+        accepted.revisions[subject] = fingerprint.revision(subject, today)
     for name, digest in new.items():
         moves = bool(moved) if name in SHARED else name in moved
         accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]

@@ -148,6 +148,27 @@ def test_a_network_that_moves_is_recorded_again_in_the_cases_of_methods(battery,
 
 
 @pytest.mark.usefixtures("battery")
+def test_a_component_that_is_entered_first_has_the_revision_of_its_code(entered):
+    before = accepted()
+    for name in ("method fedprox", "network lenet5"):
+        del before.components[name]
+    before.battery = {STEP.key: before.battery[STEP.key]}
+    after = entered(before)
+    assert list(after.names) == ["fedavg, cnn_digits, 1x8x8, 10 classes"]
+    assert after.revisions == {
+        name: fingerprint.revision(name, DIGESTS) for name in ("method fedprox", "network lenet5")
+    }
+    assert after.components["engine"] == DIGESTS["engine"].split()
+
+
+@pytest.mark.usefixtures("battery")
+def test_a_component_that_is_gone_is_no_longer_listed(entered):
+    before = accepted()
+    before.components["method gone"] = ["g1"]
+    assert "method gone" not in entered(before).components
+
+
+@pytest.mark.usefixtures("battery")
 def test_results_of_other_cases_are_forgotten_and_new_ones_recorded(entered):
     before = accepted()
     before.battery = {"a case of old #123456": {"train loss": [3.0]}}
