@@ -266,7 +266,7 @@ def run(case: Case, way: str) -> Values | None:
     if case.own:
         values["asked"] = dict(case.own)
     if case.defaults:
-        values |= {f"default {name}": value for name, value in _defaults(configs[0]).items()}
+        values |= {f"default {name}": value for name, value in _defaults(case).items()}
     return {name: _rounded(value) for name, value in values.items()}
 
 
@@ -384,17 +384,17 @@ def _weighted(row: Sequence[float]) -> float:
     return sum((place + 1) * value for place, value in enumerate(row))
 
 
-def _defaults(config: Config) -> Values:
+def _defaults(case: Case) -> Values:
     """The defaults of a method's hyperparameters, or of the configuration, which a trial's key leaves out."""
-    usual = validated(Config(method=config.method))
-    if usual.hyperparameters or config.method != Config.method:
+    usual = validated(Config(method=case.method))
+    if "hyperparameters" in case.options:
         return dict(usual.hyperparameters)
     return {name: value for name, value in vars(usual).items() if name not in ("method", "hyperparameters")}
 
 
 def _rounded(value: Any) -> Any:
     """``value`` as recorded: numbers with nine digits, and those that are not finite as text."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else str(value)

@@ -148,6 +148,18 @@ def test_a_network_that_moves_is_recorded_again_in_the_cases_of_methods(battery,
 
 
 @pytest.mark.usefixtures("battery")
+def test_a_case_that_an_edited_engine_brings_proves_nothing_for_a_plugin(monkeypatch, entered):
+    before = accepted(engine="e1")
+    del before.battery[ON_LENET.key]
+    assert not examine(before, CASES, ["engine"]).moved
+    monkeypatch.setattr(fingerprint, "is_plugin", lambda component: component == "method fedprox")
+    assert not examine(before, CASES, ["network lenet5"]).moved
+    assert list(entered(before).revisions) == ["method fedprox"]
+    del before.components["method fedprox"]
+    assert not examine(before, CASES, ["engine", "method fedprox"]).moved
+
+
+@pytest.mark.usefixtures("battery")
 def test_a_component_that_is_entered_first_has_the_revision_of_its_code(entered):
     before = accepted()
     for name in ("method fedprox", "network lenet5"):
