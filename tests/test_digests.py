@@ -150,6 +150,7 @@ def h():
         ('    family = "clustering"', '    family = "mixing"'),
         ("hyper(1", "hyper(2"),
         ('{"default": 1}', '{"default": 2}'),
+        ("search=(1, 2)", "search=(1, 2), adaptation=True"),
     ],
 )
 def test_what_resembles_a_declaration_without_effect_counts(old, new, folder):
@@ -266,6 +267,20 @@ def test_the_files_of_a_package_are_found_where_links_lead(folder):
     assert after != before
     (folder / "elsewhere/code.py").write_text("x = 1\n")
     assert whole() != after
+
+
+@pytest.mark.parametrize("file", ["stored/mine/__init__.py", "stored/1a2b-init"])
+def test_a_package_whose_files_are_links_is_where_the_links_are(file, folder):
+    (folder / "mine").mkdir()
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text("from . import part\n")
+    (folder / "mine/__init__.py").symlink_to(folder / file)
+    (folder / "mine/part.py").write_text("x = 1\n")
+    (folder / "mine/sizes.json").write_text("1")
+    (folder / "sample.py").write_text("import mine\n")
+    assert moves(folder, "x = 1", "x = 2", "mine/part.py")
+    assert moves(folder, "1", "2", "mine/sizes.json")
+    assert moves(folder, "part", "part, part as other", file)
 
 
 def test_a_template_that_is_no_python_counts_as_it_is(folder):

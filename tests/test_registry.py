@@ -175,13 +175,28 @@ def test_the_folder_of_a_plugin_may_have_a_name_that_begins_with_pfl(tmp_path, m
 
 
 def test_the_weights_of_a_plugin_and_of_an_object_are_those_that_their_module_names(tmp_path, monkeypatch):
-    source = "from pathlib import Path\ndef small(*_): pass\ndef weights_file(): return Path(__file__)\n"
+    source = (
+        "from pathlib import Path\ndef small(*_): pass\n"
+        "def weights_file(): return Path(__file__).with_name('net-0123abcd.pt')\n"
+    )
+    (tmp_path / "net-0123abcd.pt").touch()
     (tmp_path / "of_weights.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(MODELS._points, "small", EntryPoint("small", "of_weights:small", "pfl.models"))
     MODELS.add("object", MODELS["small"])
     MODELS.add("without", lambda *_: None)
-    assert [weights_of(name) for name in ("small", "object", "without")] == ["of_weights.py"] * 2 + [None]
+    named = [weights_of(name) for name in ("small", "object", "without")]
+    assert named == ["net-0123abcd.pt", "net-0123abcd.pt", None]
+
+
+def test_other_weights_in_a_file_of_the_same_name_are_told_apart(tmp_path, monkeypatch):
+    file, names = tmp_path / "w.pt", []
+    monkeypatch.setattr("pfl.models.mobilenet_v2.weights_file", lambda: file)
+    for content in ("1", "2", "1"):
+        file.write_text(content)
+        names.append(weights_of("mobilenet_v2"))
+    assert names[0] == names[2] != names[1]
+    assert names[0].startswith("w.pt ")
 
 
 @pytest.mark.parametrize(("encoding", "first"), [("utf-8-sig", ""), ("latin-1", "# coding: latin-1\n")])

@@ -56,7 +56,7 @@ def _report(outcome: EditOutcome, unknown: dict[str, str]) -> None:
     for subject, moved in outcome.moved.items():
         print(f"{subject}: results changed; recorded under new names; {len(moved)} cases, among them")
         for answer in moved[:SHOWN]:
-            print(f"  {answer.case.name}{'' if answer.moved else ', whose definition changed'}")
+            print(f"  {answer.case.name}{'' if answer.moved else ', of which there are no earlier results'}")
             _show(answer.moved or [], "    ")
     for component in unknown:
         if component not in outcome.moved:

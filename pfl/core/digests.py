@@ -105,7 +105,7 @@ class Code:
         for folder in self._folders(name):
             for path in (path for path in _below(folder) if path.suffix == ".py"):
                 parts = path.relative_to(folder).with_suffix("").parts
-                files[".".join((name, *(part for part in parts if part != "__init__")))] = path.resolve()
+                files[".".join((name, *(part for part in parts if part != "__init__")))] = path
         return files
 
     def digest(
@@ -152,20 +152,20 @@ class Code:
         top = top_level(name)
         if top in self._own:
             return True
-        places = [path] if (path := self.file(top)) else self._folders(top)
+        places = [path.resolve()] if (path := self.file(top)) else self._folders(top)
         return bool(places) and not is_library(places[0])
 
     def file(self, name: str) -> Path | None:
-        """The file of a module; None if it is not found."""
+        """The file of a module, or a link to it beside its package's other files; None if it is not found."""
         if name not in self._files:
             parent, _, last = name.rpartition(".")
             places = self._folders(parent) if parent else self._roots
             paths = [
                 path for folder in places for path in (folder / last / "__init__.py", folder / f"{last}.py")
             ]
-            file = next((path.resolve() for path in paths if path.is_file()), None)
+            file = next((path.absolute() for path in paths if path.is_file()), None)
             if file is None and not parent and (spec := _spec(name)) and (spec.origin or "").endswith(".py"):
-                file = Path(str(spec.origin)).resolve()
+                file = Path(str(spec.origin)).absolute()
             self._files[name] = file
         return self._files[name]
 
@@ -305,7 +305,7 @@ def _check_compiled(path: Path, source: bytes, compiled: Path) -> None:
 def _is_loaded(path: Path) -> bool:
     """Whether this process has imported the file."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    return path in {Path(file).resolve() for file in files if isinstance(file, str)}
+    return path.resolve() in {Path(file).resolve() for file in files if isinstance(file, str)}
 
 
 def _stamp(path: Path) -> list[int]:

@@ -17,8 +17,9 @@ from typing import Any
 
 from pfl.core.families import FAMILIES
 
-DECLARED = ("default", "choices")
-"""Options of a hyperparameter's declaration that count. A default is not part of any trial's key."""
+DECLARED = ("default", "choices", "adaptation")
+"""Options of a hyperparameter's declaration that count: no trial's key contains its default, and trials that
+differ only in hyperparameters of the adaptation share their training."""
 
 _NO_MEANING = {"ctx", "kind", "type_comment"}  # ignored fields of syntax trees
 _PARSING = Lock()

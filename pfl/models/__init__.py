@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,11 +71,24 @@ def is_image(shape: Shape) -> bool:
 
 
 def weights_of(model: str) -> str | None:
-    """Name of the file of pretrained weights that a network starts from; None if it starts from scratch.
+    """The file of pretrained weights that a network starts from, by its name; None if it starts from scratch.
 
-    The module of a network that can start from such a file has a function ``weights_file`` for its path.
+    The module of a network that can start from such a file has a function ``weights_file`` for its path. A
+    name that does not end with a digest, as those of torch hub do, is followed by that of the content.
     """
     if not MODELS.defines(model, "weights_file"):  # without importing torch
         return None
     file: Path = sys.modules[MODELS[model].__module__].weights_file()
-    return file.name if file.exists() else None
+    if not file.exists():
+        return None
+    if re.search(r"-[0-9a-f]{8,}$", file.stem):
+        return file.name
+    stat = file.stat()
+    return f"{file.name} {_digest(file, stat.st_ino, stat.st_ctime_ns, stat.st_size)}"
+
+
+@cache
+def _digest(file: Path, *_: int) -> str:
+    """The digest of a file's content, given its stamp."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]

@@ -72,7 +72,8 @@ class AcceptedCode:
 
     Attributes:
         components: the accepted digests of each component, the latest last.
-        revisions: the code that last changed the results of a method or network ("method fedavg").
+        revisions: the code that last changed the results of a method or network ("method fedavg"), at first
+            the code with which it was accepted. Those of the first methods and networks have none.
         names: names of questions that predate those derived from revisions.
         battery: the results of each case.
     """
@@ -140,9 +141,9 @@ class Components:
         return self._known[component]
 
     def files(self, component: str) -> set[Path]:
-        """The files of a component."""
+        """The files of a component, without links."""
         files, whole, _ = self._parts(component)
-        return {*files.values(), *self.code.data(files, whole)}
+        return {path.resolve() for path in (*files.values(), *self.code.data(files, whole))}
 
     def _parts(self, component: str) -> tuple[dict[str, Path], list[str], list[str]]:
         """The modules of a component by name, the packages that belong to it with all data files, and the
@@ -248,6 +249,11 @@ def question_of(config: Config, shape: Shape, classes: int) -> str:
     return ", ".join(parts)
 
 
+def revision(component: str, digests: Mapping[str, str]) -> str:
+    """The revision of a method or a network whose results are those of the code with these ``digests``."""
+    return hash_of({name: digests[name] for name in (*SHARED, component)})
+
+
 def is_choice(declared: Hyperparameter, default: Any) -> bool:
     """Whether a hyperparameter is one of a few values rather than a number."""
     return declared.choices is not None or isinstance(default, bool)
@@ -286,8 +292,15 @@ def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> Non
 @cache
 def _name(question: str, method: str, model: str, metrics: tuple[str, ...]) -> str:
     judged, new = _accepting(components_of(method, model)), unknown_of(method, model)
-    revisions = [file.revisions.get(name, "") for name, file in judged.items()]
-    name = judged["engine"].names.get(question) or f"{method}-{hash_of([question, revisions])}"
+    known, revisions = judged["engine"].names.get(question), {}
+    digests = {name: _components().digest(name) for name in judged}
+    for component, file in judged.items():
+        revisions[component] = file.revisions.get(component, "")
+        if component not in (*SHARED, *file.components):
+            # The revision with which `pfl behaviours` will accept it. It covers the engine and the kernels.
+            known, revisions[component] = None, revision(component, digests)
+            new = {name: digest for name, digest in new.items() if name not in (*SHARED, component)}
+    name = known or f"{method}-{hash_of([question, [*revisions.values()]])}"
     new |= {metric: _components().digest(metric) for metric in metrics_of(metrics)}
     return f"{method}-{hash_of([name, new])}" if new else name
 
@@ -311,20 +324,9 @@ _accepted = cache(AcceptedCode.load)
 
 @cache
 def _project(*plugins: str) -> AcceptedCode:
-    """What the user's projects accept: the one in the working directory, and those of plugins.
-
-    Args:
-        plugins: components of plugins; files that lack one of them are ignored.
-    """
-    merged = AcceptedCode()
-    for path in project_files():
-        part = AcceptedCode.load(path)
-        if not part.components.keys() >= set(plugins):
-            continue
-        for name, digests in part.components.items():
-            merged.components.setdefault(name, []).extend(digests)
-        merged.revisions |= part.revisions
-    return merged
+    """What the user's project accepts: the first file that lists all ``plugins``, which are components."""
+    files = map(AcceptedCode.load, project_files())
+    return next((file for file in files if file.components.keys() >= set(plugins)), AcceptedCode())
 
 
 def project_files() -> list[Path]:
@@ -333,9 +335,10 @@ def project_files() -> list[Path]:
     code = Code(top_level(point.module) for point in _points())
     paths = [PROJECT.resolve()]
     for point in _points():
-        top = top_level(point.module)
-        if (file := code.file(top)) and not is_library(file):
-            paths.append((file.parent.parent if file.name == "__init__.py" else file.parent) / PROJECT)
+        file = code.file(top_level(point.module))
+        if file and not is_library(file.resolve()):
+            package = file.parent if file.name == "__init__.py" else file
+            paths.append(package.resolve().parent / PROJECT)
     return list(dict.fromkeys(paths))
 
 

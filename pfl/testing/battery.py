@@ -27,6 +27,7 @@ from pfl.core.config import Config, Execution, Precision
 from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.run.fingerprint import SHARED
 from pfl.run.validation import validated
 from pfl.testing.cases import Case, federation
 
@@ -185,7 +186,7 @@ def _begin_worker() -> None:
 
 def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case]:
     """The cases that an edit of the components ``unknown`` may affect."""
-    if {"engine", "kernels"} & set(unknown):
+    if {*SHARED} & {*unknown}:
         return list(everything)
     return [case for case in everything if case.subject in unknown or f"method {case.method}" in unknown]
 
@@ -193,11 +194,11 @@ def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case
 def subjects(case: Case, unknown: Collection[str]) -> list[str]:
     """The methods and networks whose results have changed if those of ``case`` have.
 
-    They are its method and network if edited; otherwise the subject of the case. For a case of the engine,
-    they are all methods except those of plugins, which have their own cases.
+    They are its method and network if only these were edited; otherwise the subject of the case. For a case
+    of the engine, they are all methods except those of plugins, which have their own cases.
     """
     edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
-    if edited:
+    if edited and not {*SHARED} & {*unknown}:
         return edited
     if case.subject:
         return [case.subject]
@@ -265,7 +266,7 @@ def run(case: Case, way: str) -> Values | None:
     if case.own:
         values["asked"] = dict(case.own)
     if case.defaults:
-        values |= {f"default {name}": value for name, value in _defaults(configs[0]).items()}
+        values |= {f"default {name}": value for name, value in _defaults(case).items()}
     return {name: _rounded(value) for name, value in values.items()}
 
 
@@ -383,17 +384,17 @@ def _weighted(row: Sequence[float]) -> float:
     return sum((place + 1) * value for place, value in enumerate(row))
 
 
-def _defaults(config: Config) -> Values:
+def _defaults(case: Case) -> Values:
     """The defaults of a method's hyperparameters, or of the configuration, which a trial's key leaves out."""
-    usual = validated(Config(method=config.method))
-    if usual.hyperparameters or config.method != Config.method:
+    usual = validated(Config(method=case.method))
+    if "hyperparameters" in case.options:
         return dict(usual.hyperparameters)
     return {name: value for name, value in vars(usual).items() if name not in ("method", "hyperparameters")}
 
 
 def _rounded(value: Any) -> Any:
     """``value`` as recorded: numbers with nine digits, and those that are not finite as text."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else str(value)

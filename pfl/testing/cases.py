@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +144,7 @@ def cases() -> list[Case]:
         *(case for method in METHODS for case in of_method(method)),
         *(case for model in MODELS for case in of_network(model)),
         *of_engine(),
+        *(case for method in METHODS if METHODS.plugin(method) for case in of_plugin(method)),
     ]
 
 
@@ -358,6 +359,15 @@ ON_TINY: dict[str, dict[str, Any]] = {
 
 IN_A_CROWD = ("fedavg", "fedamp", "fedcac", "fedfomo", "feddyn", "pfedsim", "spfl")
 """Methods that mix in different ways: averages, personalised weights, by element, changes."""
+
+
+def of_plugin(method: str) -> Iterator[Case]:
+    """The engine's cases of FedAvg with the method of a plugin, whose results its own cases do not show."""
+    for case in of_engine():
+        if case.method == Config.method and "device" not in case.ways:
+            name = f"{method}, {case.name.removeprefix('fedavg ')}"
+            options = {**case.options, "method": method}
+            yield replace(case, name=name, subject=f"method {method}", options=options, ways=("loop",))
 
 
 def of_engine() -> Iterator[Case]:

@@ -25,7 +25,8 @@ def import_records(files: Sequence[Path]) -> int:
     """Add records of another machine, or of a version that wrote no checksums; return the number of new
     records.
 
-    Records of failed trials and refused ones are ignored, and so are incomplete lines.
+    Records of failed trials and refused ones are ignored, and so are incomplete lines and intact records of
+    versions with other keys.
 
     Raises:
         InvalidInput: in one of the files, a line is not a record or is damaged, or its key does not match its
@@ -36,7 +37,8 @@ def import_records(files: Sequence[Path]) -> int:
     tables = set[str]()
     fresh: dict[object, tuple[str, bytes]] = {}
     for file in files:
-        records = [_checked(line, f"{file}:{line.number}") for line in _lines(file)]
+        checked = [_checked(line, f"{file}:{line.number}") for line in _lines(file)]
+        records = [record for record in checked if record]
         successes = [record for record in records if not record.failed]
         accepted = [record for record in successes if not ledger.refuses(record)]
         tables.update(record.table for record in successes)
@@ -47,6 +49,8 @@ def import_records(files: Sequence[Path]) -> int:
                 copied = record.sources.dirty and record.sources.sources == here.sources
                 own = replace(record, sources=here) if copied else record
                 fresh[identity_of(record)] = record.table, own.to_line()
+        if others := checked.count(None):
+            log.warning("%s: ignored records of other versions: %d", file, others)
         if failures := len(records) - len(successes):
             log.warning("%s: ignored records of failed trials: %d", file, failures)
         if refused := len(successes) - len(accepted):
@@ -81,21 +85,25 @@ def _is_complete(line: FileLine) -> bool:
     return True
 
 
-def _checked(line: FileLine, where: str) -> Record:
-    """The record in ``line``, which may lack a checksum."""
-    try:
-        content, checksum = split_checksum(line.content)
-        record = parse_record(content)
-        expected = record.expected_key()
-    except ValueError as error:
-        raise InvalidInput(where, "the line", f"a record of the ledger: {error}") from None
-    except (KeyError, TypeError, AttributeError):
-        raise InvalidInput(where, "the line", "a record of the ledger") from None
+def _checked(line: FileLine, where: str) -> Record | None:
+    """The record in ``line``, which may lack a checksum; None if it is intact, but this version of the code
+    does not derive its key."""
+    content, checksum = split_checksum(line.content)
     if checksum not in (None, wanted := checksum_of(content)):
         raise InvalidInput(
             f"{where}: checksum", str(checksum), f"{wanted}, the checksum of the record's content"
         )
+    try:
+        record = parse_record(content)
+        expected = record.expected_key()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if checksum:
+            return None
+        why = f": {error}" if isinstance(error, ValueError) else ""
+        raise InvalidInput(where, "the line", f"a record of the ledger{why}") from None
     if record.key != expected:
+        if checksum:
+            return None
         raise InvalidInput(f"{where}: key", record.key, f"{expected}, the key of the record's content")
     check_names(f"{where}: table", [record.table], run_names())
     return record

@@ -61,7 +61,7 @@ class Position(NamedTuple):
         """The record at this position.
 
         Raises:
-            ValueError: it is damaged, or its key does not match its content.
+            ValueError: it is damaged, or an earlier version of the code derived its key.
         """
         try:
             record = read_record(self.read())
@@ -69,7 +69,7 @@ class Position(NamedTuple):
         except (OSError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a record ({error!r})") from None
         if record.key != expected:
-            raise ValueError(f"its content has the key {expected}")
+            raise ValueError(f"of another version: its content has the key {expected}")
         return record
 
 

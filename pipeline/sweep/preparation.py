@@ -10,9 +10,10 @@ import numpy as np
 
 import pfl
 import pipeline
-from pfl.core.digests import digest_of_modules
+from pfl.core.digests import Code, digest_of_modules, is_in
 from pfl.core.errors import InvalidInput
 from pfl.core.files import expanded, write_json, write_text
+from pfl.core.syntax import top_level
 from pfl.data.checksum import digest
 from pfl.data.dataset import Dataset, check_dataset
 from pfl.data.datasets import DATASETS
@@ -22,6 +23,7 @@ from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.file import File
 from pfl.data.resize import resized
 from pfl.run.sources import digest_of
+from pipeline.columns import COLUMNS
 from pipeline.spec.cells import Cell, by_partition, cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_file
@@ -41,14 +43,14 @@ def check() -> None:
 
     For each table, this is the table with everything that it inherits (`tables/`), everything else that
     determines the outcome of its sweep (`sweep/`), and a digest of everything else that its report shows
-    (`report/`).
+    (`report/`), the columns of plugins included.
     """
     lines = check_tables()
     print("\n".join(lines))
     ledger = Ledger(current_sources())
     package = Path(pipeline.__file__).parent.rglob("*")
     code = sorted(path for path in package if path.suffix in (".py", ".j2", ".css"))
-    divided_by = [partition_code()]
+    columns, divided_by = _column_code(), [partition_code()]
     for name in selected_tables():
         table, part = load_table(name), load_part(name)
         divided_by += _index_lists(name, part)
@@ -56,7 +58,7 @@ def check() -> None:
         write_text(CHECKED / "tables" / f"{name}.yaml", dumped(content))
         write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, part, ledger))
         shown = digest_of([*code, *_shown(name, table)])
-        write_text(CHECKED / "report" / f"{name}.txt", f"{shown}\n")
+        write_text(CHECKED / "report" / f"{name}.txt", f"{shown}\n{columns}\n")
     write_text(CHECKED / "partition.txt", "\n".join(divided_by) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
 
@@ -66,6 +68,13 @@ def _shown(name: str, table: Table) -> list[Path]:
     findings = table_file(name).with_suffix(".md")
     files = [findings] if findings.exists() else []
     return files + ([PAPERS / table.published.paper / table.published.file] if table.published else [])
+
+
+def _column_code() -> str:
+    """Digest of the code of plugins' columns, which every report shows."""
+    modules = [COLUMNS.module(name) for name in COLUMNS if COLUMNS.plugin(name)]
+    code = Code(map(top_level, modules))
+    return code.digest(code.reached(modules, lambda module: is_in(module, ["pfl", "pipeline"])))
 
 
 def partition_code() -> str:

@@ -54,8 +54,18 @@ def test_an_index_that_no_data_set_has_is_left_to_the_data_where_they_are_not_kn
 
 def test_the_files_path_may_have_commas(tmp_path, data):
     (tmp_path / "a,b").mkdir()
-    spec = written(tmp_path / "a,b", {"0": {"train": [3, 1], "test": [0]}}) + ",seed=3"
+    spec = written(tmp_path / "a,b", {"0": [3, 1]}) + ",seed=3"
     assert make_partition(spec, data, None).spec == spec
+
+
+@pytest.mark.parametrize(
+    "content", [{"0": {"train": [3, 1], "test": [0]}}, {"data_indices": [{"train": [3, 1], "test": [0]}]}]
+)
+def test_a_seed_that_only_a_held_out_split_would_follow_is_refused(tmp_path, data, content):
+    spec = written(tmp_path, content)
+    assert make_partition(f"{spec},seed=0", data, None).checksum == make_partition(spec, data, None).checksum
+    said = refusal(check_partition, f"{spec},seed=1", None)
+    assert said == f"seed: 1 is not accepted; expected 0, as {spec[5:]} lists training and test samples"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

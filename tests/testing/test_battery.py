@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +80,26 @@ def test_every_hook_of_a_method_is_called(method, monkeypatch):
             break
         run(case, "loop")
     assert called == hooks
+
+
+def test_a_plugin_s_method_is_run_with_every_option_that_the_engine_s_cases_have(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS, "plugin", lambda name: name == "fedprox")
+        theirs = [case for case in cases() if case.subject == "method fedprox"]
+    tried = {(name, str(value)) for case in theirs for name, value in case.options.items()}
+    ours = [case for case in CASES.values() if case.subject is None and "device" not in case.ways]
+    assert tried >= {
+        (name, str(value))
+        for case in ours
+        for name, value in case.options.items()
+        if name not in ("method", "hyperparameters")
+    }
+    assert {case.data for case in theirs} >= {case.data for case in ours if case.method == "fedavg"}
+    assert {case.seeds for case in theirs if case.divided} == {(1, 2)}
+    (defaults,) = [case for case in theirs if case.defaults and "hyperparameters" not in case.options]
+    now = answer(replace(defaults, options={**defaults.options, "rounds": 1}), None).values
+    assert now["default lr"]
+    assert json.loads(json.dumps(now)) == now  # or it would differ from itself as recorded
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -254,6 +275,10 @@ def test_an_edit_of_a_network_concerns_its_own_cases():
         ("lenet5", ["kernels"], ["network lenet5"]),
         ("lenet5", ["network lenet5"], ["network lenet5"]),
         ("step", ["engine"], [f"method {name}" for name in METHODS]),
+        ("step", ["engine", "method fedavg"], [f"method {name}" for name in METHODS]),
+        ("step", ["kernels", "network cnn_digits"], [f"method {name}" for name in METHODS]),
+        ("fedprox, above", ["engine", "network cnn_digits"], ["method fedprox"]),
+        ("lenet5", ["engine", "method fedavg"], ["network lenet5"]),
     ],
 )
 def test_what_has_moved_where_a_case_has(name, unknown, moved):

@@ -18,6 +18,7 @@ from pfl.testing import entering
 from pfl.testing.battery import Answer, Difference
 from pfl.testing.cases import Case
 from pfl.testing.entering import enter, examine
+from tests.refusal import refusal
 
 BASE = {"model": "cnn_digits"}
 PROX = Case("fedprox, defaults", "method fedprox", {**BASE, "method": "fedprox"})
@@ -31,6 +32,7 @@ DIGESTS = {
     "method fedprox": "p2",
     "method fedavg": "a1",
     "network lenet5": "l2",
+    "network cnn_digits": "c1",
 }
 NAMES = {
     "fedavg, cnn_digits, 1x8x8, 10 classes": "fedavg-1",
@@ -116,6 +118,26 @@ def test_a_number_of_the_engine_moves_every_method(battery, entered):
     assert "method fedavg" in after.revisions
 
 
+@pytest.mark.parametrize("other", ["method_fedavg", "network_cnn_digits"])
+def test_a_number_of_the_engine_moves_every_method_also_if_another_component_is_edited(
+    other, battery, entered
+):
+    battery.values[STEP.name] = {"train loss": [2.0]}
+    after = entered(accepted(engine="e1", **{other: "x1"}))
+    assert set(after.revisions) == {"method fedavg", "method fedprox"}
+
+
+def test_the_engine_and_a_component_that_both_may_have_moved_a_number_are_refused(battery, entered):
+    battery.values = {case.name: {"train loss": [2.0]} for case in (LENET, ON_LENET)}
+    said = refusal(entered, accepted(engine="e1", network_lenet5="l1"))
+    assert said == (
+        "edits: the results of 'fedprox, on a LeNet' may have changed by that of the engine or of network "
+        "lenet5; accept one of the two edits first"
+    )
+    battery.values.pop(LENET.name)
+    assert list(entered(accepted(engine="e1", network_lenet5="l1")).revisions) == ["method fedprox"]
+
+
 def test_a_network_that_moves_is_recorded_again_in_the_cases_of_methods(battery, entered):
     battery.values = {case.name: {"train loss": [2.0]} for case in (LENET, ON_LENET)}
     after = entered(accepted(network_lenet5="l1"))
@@ -123,6 +145,39 @@ def test_a_network_that_moves_is_recorded_again_in_the_cases_of_methods(battery,
     assert after.battery[ON_LENET.key] == {"train loss": [2.0]}
     assert list(after.revisions) == ["network lenet5"]
     assert list(after.names) == [question for question in NAMES if "lenet5" not in question]
+
+
+@pytest.mark.usefixtures("battery")
+def test_a_case_that_an_edited_engine_brings_proves_nothing_for_a_plugin(monkeypatch, entered):
+    before = accepted(engine="e1")
+    del before.battery[ON_LENET.key]
+    assert not examine(before, CASES, ["engine"]).moved
+    monkeypatch.setattr(fingerprint, "is_plugin", lambda component: component == "method fedprox")
+    assert not examine(before, CASES, ["network lenet5"]).moved
+    assert list(entered(before).revisions) == ["method fedprox"]
+    del before.components["method fedprox"]
+    assert not examine(before, CASES, ["engine", "method fedprox"]).moved
+
+
+@pytest.mark.usefixtures("battery")
+def test_a_component_that_is_entered_first_has_the_revision_of_its_code(entered):
+    before = accepted()
+    for name in ("method fedprox", "network lenet5"):
+        del before.components[name]
+    before.battery = {STEP.key: before.battery[STEP.key]}
+    after = entered(before)
+    assert list(after.names) == ["fedavg, cnn_digits, 1x8x8, 10 classes"]
+    assert after.revisions == {
+        name: fingerprint.revision(name, DIGESTS) for name in ("method fedprox", "network lenet5")
+    }
+    assert after.components["engine"] == DIGESTS["engine"].split()
+
+
+@pytest.mark.usefixtures("battery")
+def test_a_component_that_is_gone_is_no_longer_listed(entered):
+    before = accepted()
+    before.components["method gone"] = ["g1"]
+    assert "method gone" not in entered(before).components
 
 
 @pytest.mark.usefixtures("battery")

@@ -116,6 +116,9 @@ class File(Rule):
             twice, _ = Counter(map(int, names)).most_common(1)[0]
             raise self._wrong(f"client {twice}", "each client once")
         self._check_indices(content.indices, samples)
+        # The key of a run contains the lists and not the seed, which a held-out split would follow.
+        if self.seed and any("train" in parts for parts in content.indices.values()):
+            raise InvalidInput("seed", self.seed, f"0, as {self.path} lists training and test samples")
         for name, counts in content.counts.items():
             if sum(counts.values()) < 2:
                 raise self._wrong(f"client {name}", "at least two samples, one of them for testing")

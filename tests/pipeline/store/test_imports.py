@@ -142,6 +142,16 @@ def test_a_row_with_the_default_of_a_removed_hyperparameter_is_imported_and_no_o
     assert Ledger(SOURCES).get(usual.key).config == usual.config
 
 
+def test_intact_rows_of_another_version_are_left_out_which_is_said(rows_file, row, former, caplog):
+    _, other = former
+    gone = dataclasses.replace(row, config={**row.config, "method": "gone"})
+    file = rows_file()
+    file.write_bytes(b"".join(stamped(each).to_line() + b"\n" for each in (other, row, gone)))
+    assert import_records([file]) == 1
+    assert caplog.messages == [f"{file}: ignored records of other versions: 2"]
+    assert [line["key"] for line in json_lines(LOCAL)] == [row.key]
+
+
 def test_of_several_files_a_damaged_one_is_named_and_none_is_added(rows_file, project):
     whole, damaged = rows_file(), project / "damaged.jsonl"
     damaged.write_bytes(whole.read_bytes().replace(b'"seed": 0', b'"seed": 1'))

@@ -173,7 +173,7 @@ def test_a_row_whose_key_is_not_that_of_its_content_is_told_when_it_is_asked_for
     assert reopened.damaged == []
     assert reopened.get(other.key) is reopened.get(other.key) is None
     (message,) = map(str, reopened.damaged)
-    assert message == f"{LOCAL}:1: its content has the key {row.key} (key {other.key})"
+    assert message == f"{LOCAL}:1: of another version: its content has the key {row.key} (key {other.key})"
     assert len(caplog.messages) == 1
 
 
@@ -189,7 +189,7 @@ def test_a_row_with_the_default_of_a_removed_hyperparameter_is_served_and_no_oth
     assert reopened.get(row.key) == stamped(usual)
     assert reopened.get(other.key) is None
     (message,) = map(str, reopened.damaged)
-    assert message == f"{LOCAL}:1: its content has the key {row.key} (key {other.key})"
+    assert message == f"{LOCAL}:1: of another version: its content has the key {row.key} (key {other.key})"
     reopened.append(dataclasses.replace(other, key=row.key))  # a key that was not made from its content
     assert Ledger(SOURCES).get(row.key) == stamped(usual)
 

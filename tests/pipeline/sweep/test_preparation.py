@@ -17,6 +17,7 @@ from pipeline.spec.table import Table, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
 from pipeline.sweep.scheduler import scheduler_of
+from tests.command import python
 from tests.pipeline.conftest import SOURCES, finish, printed
 from tests.pipeline.running import json_lines
 from tests.repository import ROOT, copy_numbers
@@ -230,6 +231,20 @@ def test_a_report_depends_on_its_own_findings_and_published_numbers(project, edi
         after = checked()
         assert {name for name in after if after[name] != before[name]} == changed
         before = after
+
+
+def test_a_report_depends_on_the_code_of_a_project_s_columns(project):
+    column = "from pipeline.columns import Column\n\nslowest = Column('Slowest (s)', lambda record: 1.0)\n"
+    (project / "plugins/columns").mkdir(parents=True)
+
+    def content(text: str) -> str:
+        (project / "plugins/columns/slowest.py").write_text(text)
+        python("-m", "pfl", "stage", "check", cwd=project)
+        return Path("data/check/report/small.txt").read_text()
+
+    before = content(column)
+    assert content(f"# A comment.\n{column}") == before
+    assert content(column.replace("1.0", "2.0")) != before
 
 
 def test_the_stages_of_dvc_depend_on_the_table_with_all_that_it_inherits():
