@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -349,6 +348,7 @@ def model_of(samples, file):
 
 
 def test_features_are_predicted_as_floats_whole_numbers_or_a_data_frame(file):
+    pd = pytest.importorskip("pandas")
     model = model_of(FEATURES, file)
     whole = FEATURES.round()
     expected = model.predict(whole)

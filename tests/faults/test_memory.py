@@ -95,10 +95,10 @@ def test_tensors_that_did_not_fit_are_freed_before_the_next_attempt():
 
 
 def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition, monkeypatch, tmp_path):
-    def too_many(configs, dataset, partition, seeds, *more):
+    def too_many(configs, dataset, partition, seeds, *more, **options):
         if len(seeds) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return simulate_configs(configs, dataset, partition, seeds, *more)
+        return simulate_configs(configs, dataset, partition, seeds, *more, **options)
 
     config = validated(Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1))
     trial = make_trial(config, dataset, partition, (0, 1))
