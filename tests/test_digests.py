@@ -296,6 +296,22 @@ def test_installed_libraries_do_not_count():
     assert {name.partition(".")[0] for name in code.reached(["pfl.data.dataset"])} == {"pfl"}
 
 
+def test_libraries_that_pip_has_installed_in_a_folder_of_any_name_do_not_count(tmp_path, monkeypatch):
+    for name in ("a_library", "a_package_of_mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "a_module.py").touch()
+    (tmp_path / "a_library-1.0.dist-info").mkdir()
+    record = "a_library/__init__.py,sha256=47DEQ,0\na_module.py,sha256=47DEQ,0\na_library-1.0.dist-info/RECORD,,\n"
+    (tmp_path / "a_library-1.0.dist-info/RECORD").write_text(record)
+    monkeypatch.syspath_prepend(tmp_path)
+    code = Code()
+    assert not code.is_own("a_library.inner")
+    assert not code.is_own("a_module")
+    assert code.is_own("a_package_of_mine")
+    assert Code(["a_library"]).is_own("a_library")  # a plugin
+
+
 def test_the_code_of_a_reader_is_that_of_all_that_it_imports():
     assert digest_of_modules(["pfl.data.datasets.cifar10"]) != digest_of_modules(["pfl.data.datasets.mnist"])
 

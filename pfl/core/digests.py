@@ -341,8 +341,19 @@ def _content_of(file: Path, *_: int) -> dict[str, Any]:
 
 @cache
 def is_library(path: Path) -> bool:
-    """Whether a file belongs to the standard library or to an installed library."""
-    return path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts)
+    """Whether a top-level module or package is of the standard library or an installed library."""
+    if path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts):
+        return True
+    top = path.parent if path.name == "__init__.py" else path
+    return top.name in _installed(top.parent)
+
+
+@cache
+def _installed(folder: Path) -> set[str]:
+    """The top-level files and folders of the libraries in a folder of any name, as `pip install --target`
+    makes them."""
+    records = (path.read_text(encoding="utf-8") for path in folder.glob("*.dist-info/RECORD"))
+    return {line.partition(",")[0].partition("/")[0] for record in records for line in record.splitlines()}
 
 
 @cache
