@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from pfl.core.digests import Code, digest_of_modules
+from pfl.core import digests
+from pfl.core.digests import Code, Edited, digest_of_modules
 from tests.repository import replace_text
 
 SAMPLE = '''
@@ -296,13 +300,24 @@ def test_installed_libraries_do_not_count():
     assert {name.partition(".")[0] for name in code.reached(["pfl.data.dataset"])} == {"pfl"}
 
 
+def test_of_a_file_whose_time_is_ahead_of_the_clock_the_error_says_so(folder, monkeypatch):
+    began = time.time() - 3600  # the clock was set back
+    monkeypatch.setattr(digests, "BEGAN", began)
+    monkeypatch.setattr(time, "time", lambda: began + 1)
+    loaded = ModuleType("helping")
+    loaded.__file__ = str(folder / "helping.py")
+    monkeypatch.setitem(sys.modules, "helping", loaded)
+    with pytest.raises(Edited, match=r"helping\.py, whose time is ahead of the clock \(.*\); run it again"):
+        Code().module(folder / "helping.py", "helping")
+
+
 def test_libraries_that_pip_has_installed_in_a_folder_of_any_name_do_not_count(tmp_path, monkeypatch):
     for name in ("a_library", "a_package_of_mine"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
     (tmp_path / "a_module.py").touch()
     (tmp_path / "a_library-1.0.dist-info").mkdir()
-    record = "a_library/__init__.py,sha256=47DEQ,0\na_module.py,sha256=47DEQ,0\na_library-1.0.dist-info/RECORD,,\n"
+    record = "a_library/__init__.py,sha256=47DEQ,0\na_module.py,sha256=47DEQ,0\n"
     (tmp_path / "a_library-1.0.dist-info/RECORD").write_text(record)
     monkeypatch.syspath_prepend(tmp_path)
     code = Code()

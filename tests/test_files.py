@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import (
+    ABANDONED_SECONDS,
     append_lines,
     cache_root,
     check_writable,
@@ -73,6 +75,17 @@ def test_what_a_killed_process_left_is_removed_once_nobody_can_be_writing_it(tmp
         os.utime(left, (0, 0))
     write_text(file, "text")
     assert {*tmp_path.iterdir()} == {file, new, other}
+
+
+def test_what_a_process_writes_is_not_removed_by_one_whose_clock_is_ahead(tmp_path, monkeypatch):
+    file = tmp_path / "rows.csv"
+    ahead = time.time() + 2 * ABANDONED_SECONDS
+    with replacing(file) as out:
+        out.write(b"first")
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: ahead)
+            write_text(file, "second")
+    assert file.read_text() == "first"
 
 
 def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):

@@ -219,7 +219,9 @@ class Code:
                 self._fresh[str(path)] = entry
         edited = not self._roots and path.stat().st_ctime > BEGAN and entry[2] != _first.get(path)
         if edited and (compiled is None or _is_loaded(path)):
-            raise Edited(str(path))
+            ahead = path.stat().st_ctime > time.time()  # then the time does not show an edit
+            hint = ", whose time is ahead of the clock (unless it was edited, set the clock or touch it)"
+            raise Edited(f"{path}{hint if ahead else ''}")
         _first.setdefault(path, entry[2])
         return entry[3]
 

@@ -41,13 +41,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f"{glob.escape(path.name)}.partial-*"):
-        with suppress(OSError):  # another process has renamed or removed it meanwhile
-            if time.time() - left.lstat().st_mtime > ABANDONED_SECONDS:
-                left.unlink()
     partial = _partial(path)
     with partial.open("w+b") as file:
         try:
+            now = os.fstat(file.fileno()).st_mtime  # by the file server's clock
+            for left in path.parent.glob(f"{glob.escape(path.name)}.partial-*"):
+                with suppress(OSError):  # another process has renamed or removed it meanwhile
+                    if now - left.lstat().st_mtime > ABANDONED_SECONDS:
+                        left.unlink()
             yield file
             file.flush()
             os.fsync(file.fileno())
