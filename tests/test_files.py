@@ -161,8 +161,12 @@ def test_an_empty_name_of_the_cache_is_none(monkeypatch):
     assert cache_root() == Path.home() / ".cache" / "pfl-repro"
 
 
-def test_a_published_folder_can_be_read_by_whom_its_parent_lets_in(tmp_path):
-    tmp_path.chmod(0o755)
-    with scratch_folder(tmp_path, "new-") as folder:
-        publish(folder, tmp_path / "entry")
-    assert (tmp_path / "entry").stat().st_mode & 0o777 == 0o755
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o002, 0o775), (0o077, 0o700)])
+def test_others_can_read_a_published_folder_as_far_as_the_umask_allows(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        with scratch_folder(tmp_path, "new-") as folder:
+            publish(folder, tmp_path / "entry")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "entry").stat().st_mode & 0o777 == mode

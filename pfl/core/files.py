@@ -104,9 +104,11 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def publish(scratch: Path, target: Path) -> None:
-    """Rename a scratch folder to ``target``, which must be empty or not exist."""
+    """Rename a scratch folder to ``target``, which must be empty or not exist; others may then read it as far
+    as the umask allows."""
+    mode = (scratch / LOCK).stat().st_mode & 0o777
+    scratch.chmod(mode | (mode & 0o444) >> 2)  # a folder that may be read may be entered
     (scratch / LOCK).unlink()
-    scratch.chmod(scratch.parent.stat().st_mode & 0o777)  # mkdtemp denies others what a shared cache allows
     scratch.replace(target)
 
 

@@ -109,8 +109,9 @@ def check_cluster(address: str) -> None:
 
 def _ask(address: str, mode: str) -> subprocess.Popen[bytes]:
     """Start a process that exits with 0 if the cluster answers it in this authentication mode."""
+    ray = (sys.executable, "-m", "ray.scripts.scripts")  # its command may be elsewhere, as with pip's --user
     return subprocess.Popen(
-        [Path(sys.executable).with_name("ray"), "health-check", "--address", address],
+        [*ray, "health-check", "--address", address],
         env={**os.environ, "RAY_AUTH_MODE": mode},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

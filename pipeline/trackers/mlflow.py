@@ -16,7 +16,7 @@ from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import folder_lock
@@ -65,6 +65,7 @@ class MLflowTracker(Tracker):
 
     def __init__(self, root: Path, table: str):
         super().__init__(root, table)
+        self.check()
         _quieten()
         from mlflow import MlflowClient
 
@@ -85,9 +86,10 @@ class MLflowTracker(Tracker):
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address:
             check_folder("folder", Path())
-            if odd := [letter for letter in "?%" if letter in str(Path.cwd())]:
-                accepted = f"a path without {odd[0]}, or an MLflow server (MLFLOW_TRACKING_URI)"
-                raise InvalidInput("folder", str(Path.cwd()), accepted)
+            path = str(Path.cwd())
+            if "?" in path or unquote(path) != path:  # MLflow would open a database elsewhere
+                accepted = "a path without question marks and codes such as %20, or an MLFLOW_TRACKING_URI"
+                raise InvalidInput("folder", path, accepted)
             return
         scheme, _, rest = address.partition("://")
         kind = scheme.partition("+")[0] if rest else ""

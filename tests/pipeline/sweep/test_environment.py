@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from pipeline.sweep.environment import (
     lacking,
     temporary_folder,
 )
+from pipeline.trackers.mlflow import MLflowTracker
 from tests.refusal import refusal
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -132,10 +135,27 @@ def test_a_folder_whose_name_the_address_of_a_database_changes_is_refused(name, 
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert f"expected a path without {name[1]}, or an MLflow server" in refusal(check_environment)
+    for opened in (check_environment, partial(MLflowTracker, Path.cwd(), "small")):
+        assert "expected a path without question marks and codes such as %20" in refusal(opened)
+
+
+def test_a_folder_with_a_percent_sign_is_accepted(monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "100%").mkdir()
+    monkeypatch.chdir(tmp_path / "100%")
+    assert check_environment() == []
 
 
 def test_a_node_with_other_sources_is_told(tmp_path):
     (tmp_path / "mark").touch()
     assert lacking(tmp_path / "mark", running_code().sources) is None
     assert lacking(tmp_path / "mark", "0" * 64) == "the sources of the sweep"
+
+
+def test_a_cluster_is_asked_also_where_ray_s_command_is_not_beside_python(monkeypatch, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with environment._ask("no address", "token") as process:
+        process.kill()
