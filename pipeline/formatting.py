@@ -31,10 +31,10 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def listed(names: Sequence[str]) -> str:
+def enumeration(names: Sequence[str]) -> str:
     """Names as in "A, B and C".
 
-    >>> listed(["A"]), listed(["A", "B"]), listed(["A", "B", "C"])
+    >>> enumeration(["A"]), enumeration(["A", "B"]), enumeration(["A", "B", "C"])
     ('A', 'A and B', 'A, B and C')
     """
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""

@@ -11,7 +11,7 @@ import numpy as np
 from pfl.core.text import amount, distinct
 from pfl.methods import METHODS
 from pipeline.columns import Column, columns_of
-from pipeline.formatting import listed, points, signed
+from pipeline.formatting import enumeration, points, signed
 from pipeline.report.amounts import csv_of, decimals, difference_columns, quantity
 from pipeline.report.leads import SIGNIFICANT, Ranks, ranks_of
 from pipeline.report.moments import MOMENTS, at_moment
@@ -119,7 +119,7 @@ class Board:
     def advice(self) -> str:
         """Which method to try first, and why."""
         first, *others = self.standings
-        shared = f" (shared with {listed(self.ranks.best[1:])})" if len(self.ranks.best) > 1 else ""
+        shared = f" (shared with {enumeration(self.ranks.best[1:])})" if len(self.ranks.best) > 1 else ""
         sentences = [
             f"Try {first.label} first: it has the best mean rank of {amount(len(self.standings), 'method')}, "
             f"{points(first.rank)}{shared}, and {points(first.accuracy)} % on average over the settings."
@@ -140,7 +140,7 @@ class Board:
         if self.untuned:
             are = "is" if len(self.untuned) == 1 else "are"
             same = " as well" if self.untuned == self.ranks.best else ""
-            sentences.append(f"Without tuning, {listed(self.untuned)} {are} first{same}.")
+            sentences.append(f"Without tuning, {enumeration(self.untuned)} {are} first{same}.")
         highest = [
             f"{best} {title[0].lower()}{title[1:]}"
             for moment, title in MOMENTS.items()
@@ -156,7 +156,7 @@ class Board:
     def _best_at(self, moment: At) -> str:
         """The methods with the highest accuracy at a moment; empty if none has recorded it."""
         known = {s.label: value for s in self.standings if (value := s.moments[moment]) is not None}
-        return listed([label for label, value in known.items() if value == max(known.values())])
+        return enumeration([label for label, value in known.items() if value == max(known.values())])
 
     @property
     def limits(self) -> list[str]:

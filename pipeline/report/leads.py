@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfl.core.text import amount
-from pipeline.formatting import listed, points
+from pipeline.formatting import enumeration, points
 from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import as_svg, wide_figure
 from pipeline.report.summary import Entry, Summary
@@ -56,7 +56,7 @@ class Lead:
     @property
     def _short(self) -> str:
         """For example "FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)"."""
-        names = listed(self.best)
+        names = enumeration(self.best)
         level = f" (level at {points(self.score)})" if len(self.best) > 1 else ""
         if self.gap is None:
             return f"{names}{level}, then {self.second}"
@@ -74,9 +74,9 @@ class Lead:
         tuned = " after tuning" if self.tuned else ""
         sentences = [f"First{tuned}, with {points(self.score)} %: {self._short}."]
         if self.level:
-            sentences.append(f"Not significantly different from {first}: {listed(self.level)}.")
+            sentences.append(f"Not significantly different from {first}: {enumeration(self.level)}.")
         if self.unknown:
-            sentences.append(f"Without an interval: {listed(self.unknown)}.")
+            sentences.append(f"Without an interval: {enumeration(self.unknown)}.")
         if self.gap and not self.level and not self.unknown:
             sentences.append(f"Every other method differs significantly from {first}.")
         return " ".join(sentences)
@@ -154,12 +154,12 @@ class Ranks:
         """A sentence about the best."""
         first = self.best[0]
         level = (first, *self.level(first))
-        inferior = listed([label for label in self.means if label not in level]) or "none of the others"
+        inferior = enumeration([label for label in self.means if label not in level]) or "none of the others"
         have, differ = ("has", "it differs") if len(self.best) == 1 else ("have", "they differ")
         return (
-            f"Over {self.over}, {listed(self.best)} {have} the best mean rank, {points(self.means[first])} "
-            f"among {len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); by Nemenyi's test "
-            f"{differ} significantly from {inferior}."
+            f"Over {self.over}, {enumeration(self.best)} {have} the best mean rank, "
+            f"{points(self.means[first])} among {len(self.means)} methods (Friedman's test: "
+            f"p = {self.friedman:.2g}); by Nemenyi's test {differ} significantly from {inferior}."
         )
 
 
